@@ -20,6 +20,9 @@ pub enum Error {
     /// The data cannot be stored in this format (for example too many counts above 65535).
     #[error("{0}")]
     Refused(String),
+    /// A matrix holds something else than counts: another matrix of the same file may.
+    #[error("{0}")]
+    NotCounts(String),
     /// The system failed to read or write.
     #[error("{}: {source}", path.display())]
     Io {

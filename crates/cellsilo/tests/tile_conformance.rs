@@ -98,7 +98,7 @@ fn says(name: &str) -> &'static str {
         "chunk_cells_past_end" => "ends at cell",
         "chunk_cells_short" => "is the last and ends at",
         "chunk_nnz_against_indptr" => "the indptr of its last cell",
-        "chunk_reversed" => "is below",
+        "chunk_reversed" => "chunk 0 ends at nonzero",
         "gaps_past_end" | "gaps_offset_overflow" | "vals_in_header" | "vexc_past_end" => "not inside the tile",
         "gaps_length_zero" => "gaps_len is 0",
         "gaps_truncated_frame" => "cut short",
@@ -116,7 +116,7 @@ fn says(name: &str) -> &'static str {
         "vexc_payload_small" | "vexc_payload_large" => "has the count",
         "vexc_unmarked_position" | "gexc_unmarked_position" => "where the stream holds",
         "gexc_payload_zero" | "gexc_payload_large" => "has the payload",
-        "gexc_wraps_u32" => "gene",
+        "gexc_wraps_u32" => "gexc",
         _ => "",
     }
 }

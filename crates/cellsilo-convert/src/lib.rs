@@ -1,0 +1,18 @@
+//! Foreign single-cell files into and out of cellsilo datasets.
+//!
+//! h5ad, zarr and 10x mtx. In reading order: [`store`] reads arrays and attributes out of HDF5 files and zarr
+//! stores, [`source`] finds the count matrix and the genes in them, [`values`] decides what is a count,
+//! [`genes`] joins the genes of several inputs, [`spill`] reorders what does not fit in memory, and
+//! [`pipeline`](mod@pipeline) puts them together.
+
+pub mod values;
+pub mod store;
+pub mod source;
+pub mod genes;
+pub mod rows;
+pub mod spill;
+pub mod shuffle;
+pub mod pipeline;
+
+pub use cellsilo::{Error, Result};
+pub use pipeline::{ConvertOptions, ConvertReport, GeneOrder, Progress, Silent, convert};
