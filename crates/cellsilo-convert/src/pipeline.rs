@@ -72,6 +72,11 @@ impl Progress for Silent {
     fn end(&self) {}
 }
 
+/// Bytes of a file, or of all files in a folder.
+pub(crate) fn size_of(path: &Path) -> Result<u64> {
+    Ok(target::size_and_time(path)?.0)
+}
+
 /// What an input was.
 #[derive(Debug, Clone, Serialize)]
 pub struct SourceReport {

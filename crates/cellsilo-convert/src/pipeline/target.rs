@@ -10,7 +10,7 @@ use cellsilo::{Error, Result};
 use serde_json::Value;
 
 /// Left in an unfinished folder: what its conversion was asked for.
-pub const STATE_FILE: &str = ".cellsilo-convert.json";
+const STATE_FILE: &str = ".cellsilo-convert.json";
 
 /// Where to write.
 pub(super) struct Target {

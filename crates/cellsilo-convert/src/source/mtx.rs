@@ -267,7 +267,7 @@ impl Entries {
     /// Takes off all entries of cells before `cell`.
     fn split_before(&mut self, cell: u32) -> Self {
         let n = self.cells.partition_point(|&c| c < cell);
-        let mut take = |v: &mut Vec<u32>| { let tail = v.split_off(n); std::mem::replace(v, tail) };
+        let take = |v: &mut Vec<u32>| { let tail = v.split_off(n); std::mem::replace(v, tail) };
         Self { cells: take(&mut self.cells), genes: take(&mut self.genes), counts: take(&mut self.counts), noisy: 0 }
     }
 }

@@ -140,6 +140,11 @@ impl ZarrStore {
     }
 }
 
+/// The version 3 name of the element type; zarrs shows the version 2 name behind a slash.
+fn type_name(array: &Opened) -> String {
+    array.data_type().to_string().split([' ', '/']).next().unwrap_or_default().to_owned()
+}
+
 fn number_list(value: &Value) -> Vec<u64> {
     value.as_array().into_iter().flatten().filter_map(Value::as_u64).collect()
 }
@@ -208,7 +213,7 @@ impl Store for ZarrStore {
 
     fn array(&self, path: &str) -> Result<Arc<dyn Array>> {
         let array = self.open_array(path)?;
-        let name = array.data_type().to_string();
+        let name = type_name(&array);
         let (kind, bits) = name.split_at(name.find(|c: char| c.is_ascii_digit()).unwrap_or(name.len()));
         let kind = match kind {
             "bool" => Some(('b', 1)),
@@ -233,7 +238,7 @@ impl Store for ZarrStore {
         if array.shape().len() != 1 || array.shape()[0] > MAX_STRINGS {
             return Err(bad(&format!("its shape is {:?}, expected up to {MAX_STRINGS} strings in one dimension", array.shape())));
         }
-        if array.data_type().to_string().starts_with("string") {
+        if type_name(&array) == "string" {
             return array.retrieve_array_subset::<Vec<String>>(&array.subset_all()).map_err(|e| bad(&e));
         }
         let numbers = self.array(path)?;
