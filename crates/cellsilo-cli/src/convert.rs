@@ -152,18 +152,52 @@ pub(crate) fn run(args: Args, context: &Context) -> Result<Outcome> {
 pub(crate) fn text(report: &ConvertReport) -> String {
     let mut out = String::new();
     for source in &report.sources {
-        let _ = writeln!(out, "read     {} ({}, {}): {} cells, {} genes", source.path.display(), source.kind, source.matrix, count(source.cells), count(source.genes));
+        let _ = writeln!(
+            out,
+            "read     {} ({}, {}): {} cells, {} genes",
+            source.path.display(),
+            source.kind,
+            source.matrix,
+            count(source.cells),
+            count(source.genes)
+        );
     }
     let per = |n: u64| if n == 0 { 0.0 } else { report.output_bytes as f64 / n as f64 };
-    let _ = writeln!(out, "wrote    {}: {} cells, {} genes, {} nonzeros in {} tiles", report.output.display(), count(report.n_cells), count(report.n_genes), count(report.nnz), count(report.n_tiles));
-    let _ = writeln!(out, "size     {}: {} a cell, {} bytes a nonzero", bytes(report.output_bytes), bytes(per(report.n_cells) as u64), three_digits(per(report.nnz)));
+    let _ = writeln!(
+        out,
+        "wrote    {}: {} cells, {} genes, {} nonzeros in {} tiles",
+        report.output.display(),
+        count(report.n_cells),
+        count(report.n_genes),
+        count(report.nnz),
+        count(report.n_tiles)
+    );
+    let _ = writeln!(
+        out,
+        "size     {}: {} a cell, {} bytes a nonzero",
+        bytes(report.output_bytes),
+        bytes(per(report.n_cells) as u64),
+        three_digits(per(report.nnz))
+    );
     if report.input_bytes > 0 && report.output_bytes > 0 {
-        let _ = writeln!(out, "ratio    {} times smaller than the source's {}", three_digits(report.input_bytes as f64 / report.output_bytes as f64), bytes(report.input_bytes));
+        let _ = writeln!(
+            out,
+            "ratio    {} times smaller than the source's {}",
+            three_digits(report.input_bytes as f64 / report.output_bytes as f64),
+            bytes(report.input_bytes)
+        );
     }
     let total = report.scan_seconds + report.write_seconds;
     if total > 0.0 {
         let rate = (report.n_cells - report.resumed_cells) as f64 / total;
-        let _ = writeln!(out, "time     {} ({} scanning, {} writing): {} cells/s", seconds(total), seconds(report.scan_seconds), seconds(report.write_seconds), count(rate as u64));
+        let _ = writeln!(
+            out,
+            "time     {} ({} scanning, {} writing): {} cells/s",
+            seconds(total),
+            seconds(report.scan_seconds),
+            seconds(report.write_seconds),
+            count(rate as u64)
+        );
     }
     if report.resumed_cells > 0 {
         let _ = writeln!(out, "resumed  {} cells stood there already and were checked", count(report.resumed_cells));

@@ -38,13 +38,25 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let (cells, counts, seconds) = shuffled_pass(&Dataset::open(&output)?)?;
     let good = check.faults.is_empty() && cells == report.n_cells;
     if context.json {
-        print_json(&json!({"convert": report, "verify": check, "shuffled_pass": {"cells": cells, "total_counts": counts, "seconds": seconds}}))?;
+        print_json(
+            &json!({"convert": report, "verify": check, "shuffled_pass": {"cells": cells, "total_counts": counts, "seconds": seconds}}),
+        )?;
     } else {
         let mut out = String::from("1. convert a real file (80 human cells of the sample of the celltypist package)\n");
         text(&report).lines().for_each(|line| out.push_str(&format!("   {line}\n")));
         out.push_str(&format!("2. verify: {}\n", if check.faults.is_empty() { "all is well".into() } else { check.faults.join("; ") }));
-        out.push_str(&format!("3. size: {} as gzipped 10x h5, {} in tiles ({}%)\n", bytes(report.input_bytes), bytes(report.output_bytes), three_digits(100.0 * report.output_bytes as f64 / report.input_bytes as f64)));
-        out.push_str(&format!("4. one pass in random order: {} cells, {} counts in batches of {BATCH}, {} cells/s\n", count(cells), count(counts), count((cells as f64 / seconds) as u64)));
+        out.push_str(&format!(
+            "3. size: {} as gzipped 10x h5, {} in tiles ({}%)\n",
+            bytes(report.input_bytes),
+            bytes(report.output_bytes),
+            three_digits(100.0 * report.output_bytes as f64 / report.input_bytes as f64)
+        ));
+        out.push_str(&format!(
+            "4. one pass in random order: {} cells, {} counts in batches of {BATCH}, {} cells/s\n",
+            count(cells),
+            count(counts),
+            count((cells as f64 / seconds) as u64)
+        ));
         out.push_str("Next: cellsilo convert YOUR.h5ad -o YOUR.silo\n");
         print(&out)?;
     }

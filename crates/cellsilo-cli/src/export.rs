@@ -57,7 +57,8 @@ enum OrderArg {
 /// "A:B", "A:", ":B".
 fn parse_cells(text: &str) -> std::result::Result<(Option<u64>, Option<u64>), String> {
     let (start, end) = text.split_once(':').ok_or("expected A:B, such as 0:1000")?;
-    let number = |t: &str| if t.is_empty() { Ok(None) } else { t.parse().map(Some).map_err(|_| format!("{t:?} is not a number of a cell")) };
+    let number =
+        |t: &str| if t.is_empty() { Ok(None) } else { t.parse().map(Some).map_err(|_| format!("{t:?} is not a number of a cell")) };
     Ok((number(start)?, number(end)?))
 }
 
@@ -82,7 +83,14 @@ pub(crate) fn run(args: Args, context: &Context) -> Result<Outcome> {
     if context.json {
         print_json(&report)?;
     } else {
-        print(&format!("{}: {} cells, {} genes, {} nonzeros, {}\n", report.output.display(), count(report.n_cells), count(report.n_genes), count(report.nnz), bytes(report.bytes)))?;
+        print(&format!(
+            "{}: {} cells, {} genes, {} nonzeros, {}\n",
+            report.output.display(),
+            count(report.n_cells),
+            count(report.n_genes),
+            count(report.nnz),
+            bytes(report.bytes)
+        ))?;
     }
     Ok(Outcome::Good)
 }

@@ -19,7 +19,13 @@ pub(crate) fn bytes(n: u64) -> String {
 
 /// A number with three significant digits.
 pub(crate) fn three_digits(value: f64) -> String {
-    let decimals = if value < 9.995 { 2 } else if value < 99.95 { 1 } else { 0 };
+    let decimals = if value < 9.995 {
+        2
+    } else if value < 99.95 {
+        1
+    } else {
+        0
+    };
     format!("{value:.decimals$}")
 }
 
@@ -60,7 +66,10 @@ mod tests {
 
     #[test]
     fn numbers_are_readable() {
-        assert_eq!([bytes(0), bytes(999), bytes(1000), bytes(12_345), bytes(999_700), bytes(3 << 40)], ["0 B", "999 B", "1.00 kB", "12.3 kB", "1.00 MB", "3.30 TB"]);
+        assert_eq!(
+            [bytes(0), bytes(999), bytes(1000), bytes(12_345), bytes(999_700), bytes(3 << 40)],
+            ["0 B", "999 B", "1.00 kB", "12.3 kB", "1.00 MB", "3.30 TB"]
+        );
         assert_eq!([count(7), count(1234), count(1_234_567)], ["7", "1,234", "1,234,567"]);
         assert_eq!([seconds(0.5), seconds(75.2), seconds(600.0)], ["0.50 s", "75.2 s", "10 min"]);
     }

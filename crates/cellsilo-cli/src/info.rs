@@ -49,9 +49,26 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let density = m.nnz() as f64 / (m.n_cells as f64 * m.n_genes as f64).max(1.0);
     let _ = writeln!(out, "{}", args.dataset.display());
     let _ = writeln!(out, "  cells      {}", count(m.n_cells));
-    let _ = writeln!(out, "  genes      {}{}", count(m.n_genes), if ordered { ", stored in an order of their own (gene_order.npy)" } else { "" });
-    let _ = writeln!(out, "  nonzeros   {} ({} a cell, {}% of all entries)", count(m.nnz()), count(m.nnz() / m.n_cells.max(1)), three_digits(100.0 * density));
-    let _ = writeln!(out, "  size       {}: {} a cell, {} bytes a nonzero", bytes(m.bytes()), bytes(per(m.n_cells) as u64), three_digits(per(m.nnz())));
+    let _ = writeln!(
+        out,
+        "  genes      {}{}",
+        count(m.n_genes),
+        if ordered { ", stored in an order of their own (gene_order.npy)" } else { "" }
+    );
+    let _ = writeln!(
+        out,
+        "  nonzeros   {} ({} a cell, {}% of all entries)",
+        count(m.nnz()),
+        count(m.nnz() / m.n_cells.max(1)),
+        three_digits(100.0 * density)
+    );
+    let _ = writeln!(
+        out,
+        "  size       {}: {} a cell, {} bytes a nonzero",
+        bytes(m.bytes()),
+        bytes(per(m.n_cells) as u64),
+        three_digits(per(m.nnz()))
+    );
     let _ = writeln!(out, "  tiles      {} of {} cells, {} chunks each", count(dataset.n_tiles() as u64), count(m.tile_size), m.n_chunks);
     if !genes.is_empty() {
         let first: Vec<&str> = genes.iter().take(6).map(String::as_str).collect();
@@ -61,7 +78,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<Outcome> {
     if let Some(ours) = m.metadata.get("cellsilo") {
         let _ = writeln!(out, "  written by cellsilo {}", ours["version"].as_str().unwrap_or("?"));
         for source in ours["sources"].as_array().into_iter().flatten() {
-            let _ = writeln!(out, "  source     {} ({})", source["path"].as_str().unwrap_or("?"), bytes(source["bytes"].as_u64().unwrap_or(0)));
+            let _ =
+                writeln!(out, "  source     {} ({})", source["path"].as_str().unwrap_or("?"), bytes(source["bytes"].as_u64().unwrap_or(0)));
         }
     }
     print(&out)?;

@@ -18,7 +18,13 @@ use clap::{Parser, Subcommand};
 
 /// Single-cell counts as compact, checked, quickly read tiles.
 #[derive(Parser)]
-#[command(name = "cellsilo", version, about, max_term_width = 100, after_help = "Start with `cellsilo demo`, or `cellsilo convert data.h5ad -o data.silo`.")]
+#[command(
+    name = "cellsilo",
+    version,
+    about,
+    max_term_width = 100,
+    after_help = "Start with `cellsilo demo`, or `cellsilo convert data.h5ad -o data.silo`."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -106,4 +112,3 @@ fn watch_for_interrupt(flag: Arc<AtomicBool>) {
         eprintln!("\ncellsilo: stopping; what is complete stays (press Ctrl-C again to stop at once)");
     });
 }
-

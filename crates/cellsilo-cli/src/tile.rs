@@ -77,7 +77,9 @@ fn verify(files: &[PathBuf], context: &Context) -> Result<Outcome> {
         let result = read(file).and_then(|bytes| check_tile(&bytes)).map_err(|e| e.in_file(file));
         good &= result.is_ok();
         let line = match &result {
-            Ok(facts) => format!("{}: good: {} cells, {} nonzeros, {}\n", file.display(), count(facts.cells), count(facts.nnz), bytes(facts.bytes)),
+            Ok(facts) => {
+                format!("{}: good: {} cells, {} nonzeros, {}\n", file.display(), count(facts.cells), count(facts.nnz), bytes(facts.bytes))
+            }
             Err(error) => format!("{error}\n"),
         };
         match result {
@@ -111,15 +113,34 @@ fn inspect(file: &Path, context: &Context) -> Result<Outcome> {
     }
     let mut out = String::new();
     let _ = writeln!(out, "{}: {}", file.display(), bytes(header.total_size));
-    let _ = writeln!(out, "  cells {}, genes {}, nonzeros {}, chunks {}", count(header.n_cells), count(header.n_genes.into()), count(header.nnz), header.n_chunks);
+    let _ = writeln!(
+        out,
+        "  cells {}, genes {}, nonzeros {}, chunks {}",
+        count(header.n_cells),
+        count(header.n_genes.into()),
+        count(header.nnz),
+        header.n_chunks
+    );
     let _ = writeln!(out, "  indptr at byte {}, crc32 {:08x}", header.indptr_off, header.crc32);
-    let _ = writeln!(out, "  {:>5} {:>17} {:>12} {:>11} {:>11} {:>9} {:>9} {:>10}", "chunk", "cells", "nonzeros", "gaps", "vals", "vexc", "gexc", "bytes/nnz");
+    let _ = writeln!(
+        out,
+        "  {:>5} {:>17} {:>12} {:>11} {:>11} {:>9} {:>9} {:>10}",
+        "chunk", "cells", "nonzeros", "gaps", "vals", "vexc", "gexc", "bytes/nnz"
+    );
     for (k, c) in view.chunks().iter().enumerate() {
         let len = |r: &std::ops::Range<u64>| r.end - r.start;
         let sizes = [len(&c.gaps), len(&c.vals), len(&c.vexc), len(&c.gexc)];
         let per = sizes.iter().sum::<u64>() as f64 / c.len().max(1) as f64;
         let cells = format!("{}..{}", c.cells.start, c.cells.end);
-        let _ = writeln!(out, "  {k:>5} {cells:>17} {:>12} {:>11} {:>11} {:>9} {:>9} {per:>10.3}", count(c.len()), bytes(sizes[0]), bytes(sizes[1]), bytes(sizes[2]), bytes(sizes[3]));
+        let _ = writeln!(
+            out,
+            "  {k:>5} {cells:>17} {:>12} {:>11} {:>11} {:>9} {:>9} {per:>10.3}",
+            count(c.len()),
+            bytes(sizes[0]),
+            bytes(sizes[1]),
+            bytes(sizes[2]),
+            bytes(sizes[3])
+        );
     }
     print(&out)?;
     Ok(Outcome::Good)

@@ -33,7 +33,13 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<Outcome> {
 }
 
 fn text(args: &Args, report: &VerifyReport) -> String {
-    let sizes = format!("{} tiles, {} cells, {} nonzeros, {}", count(report.tiles as u64), count(report.cells), count(report.nnz), bytes(report.bytes));
+    let sizes = format!(
+        "{} tiles, {} cells, {} nonzeros, {}",
+        count(report.tiles as u64),
+        count(report.cells),
+        count(report.nnz),
+        bytes(report.bytes)
+    );
     if report.faults.is_empty() {
         return format!("{}: all is well: {sizes}\n", args.dataset.display());
     }

@@ -62,7 +62,10 @@ pub fn join(inputs: &[(String, Vec<String>)], options: &GeneOptions) -> Result<G
         } else if alone {
             notices.push(format!("{input}: {} gene keys stand more than once and are kept so: {shown}", repeated.len()));
         } else {
-            return Err(Error::Refused(format!("{input}: {} gene keys stand more than once, so genes cannot be matched: {shown}; use --gene-column gene_ids, or --make-unique", repeated.len())));
+            return Err(Error::Refused(format!(
+                "{input}: {} gene keys stand more than once, so genes cannot be matched: {shown}; use --gene-column gene_ids, or --make-unique",
+                repeated.len()
+            )));
         }
     }
     let names = match (&options.reference, options.join) {
@@ -82,7 +85,8 @@ pub fn join(inputs: &[(String, Vec<String>)], options: &GeneOptions) -> Result<G
     if place.len() != names.len() {
         return Err(Error::Refused(format!("the list of genes holds some more than once: {}", show(&repeated(&names)))));
     }
-    let maps: Vec<Vec<u32>> = lists.iter().map(|genes| genes.iter().map(|g| place.get(g.as_str()).copied().unwrap_or(LEFT_OUT)).collect()).collect();
+    let maps: Vec<Vec<u32>> =
+        lists.iter().map(|genes| genes.iter().map(|g| place.get(g.as_str()).copied().unwrap_or(LEFT_OUT)).collect()).collect();
     for ((input, _), (genes, map)) in inputs.iter().zip(lists.iter().zip(&maps)) {
         let left_out: Vec<&str> = genes.iter().zip(map).filter(|(_, m)| **m == LEFT_OUT).map(|(g, _)| g.as_str()).collect();
         if !left_out.is_empty() {
@@ -156,7 +160,12 @@ fn intersection(lists: &[Vec<String>]) -> Vec<String> {
 pub fn read_reference(path: &Path) -> Result<Vec<String>> {
     let bytes = std::fs::read(path).map_err(|e| Error::io(path, e))?;
     let text = String::from_utf8(bytes).map_err(|_| Error::invalid("the list of genes is not UTF-8").in_file(path))?;
-    let genes: Vec<String> = text.lines().map(|l| l.split('\t').next().unwrap_or_default().trim()).filter(|g| !g.is_empty() && !g.starts_with('#')).map(str::to_owned).collect();
+    let genes: Vec<String> = text
+        .lines()
+        .map(|l| l.split('\t').next().unwrap_or_default().trim())
+        .filter(|g| !g.is_empty() && !g.starts_with('#'))
+        .map(str::to_owned)
+        .collect();
     if genes.is_empty() {
         return Err(Error::invalid("the list of genes is empty").in_file(path));
     }

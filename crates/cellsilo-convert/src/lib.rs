@@ -6,15 +6,15 @@
 //! [`genes`] joins the genes of several inputs, [`spill`] reorders what does not fit in memory, and
 //! [`pipeline`](mod@pipeline) puts them together.
 
-pub mod values;
-pub mod store;
-pub mod source;
-pub mod genes;
-pub mod rows;
-pub mod spill;
-pub mod shuffle;
-pub mod pipeline;
 pub mod export;
+pub mod genes;
+pub mod pipeline;
+pub mod rows;
+pub mod shuffle;
+pub mod source;
+pub mod spill;
+pub mod store;
+pub mod values;
 
 pub use cellsilo::{Error, Result};
 pub use export::{ExportOptions, export};

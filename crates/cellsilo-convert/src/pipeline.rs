@@ -228,13 +228,24 @@ fn order_genes(totals: &[u64], order: GeneOrder) -> Vec<i32> {
     genes
 }
 
-fn write(scan: Scan, target: &Target, state: &Value, options: &ConvertOptions, progress: &dyn Progress, report: &mut ConvertReport) -> Result<Manifest> {
+fn write(
+    scan: Scan,
+    target: &Target,
+    state: &Value,
+    options: &ConvertOptions,
+    progress: &dyn Progress,
+    report: &mut ConvertReport,
+) -> Result<Manifest> {
     let order = order_genes(&scan.totals, options.gene_order);
     let mut rank = vec![0u32; order.len()];
     order.iter().enumerate().for_each(|(column, &gene)| rank[gene as usize] = column as u32);
     let n_genes = order.len() as u32;
     let folder = target.folder();
-    let (mut writer, done) = if target.resumes() { DatasetWriter::resume(folder, n_genes, options.write.clone())? } else { (DatasetWriter::create(folder, n_genes, options.write.clone())?, 0) };
+    let (mut writer, done) = if target.resumes() {
+        DatasetWriter::resume(folder, n_genes, options.write.clone())?
+    } else {
+        (DatasetWriter::create(folder, n_genes, options.write.clone())?, 0)
+    };
     target.write_state(state, &gene_order::to_bytes(&order))?;
     report.resumed_cells = done;
     let names = order.iter().map(|&g| &scan.names[g as usize]);
@@ -295,7 +306,8 @@ impl Scan {
     fn replay(self, done: u64, sink: &mut Sink<'_>) -> Result<()> {
         if let Some(spill) = self.shuffled {
             let rank = sink.rank;
-            return spill.drain(&mut |first, (indptr, genes, counts)| sink.push(first, &indptr, &genes, &counts, rank, "the shuffled cells"));
+            return spill
+                .drain(&mut |first, (indptr, genes, counts)| sink.push(first, &indptr, &genes, &counts, rank, "the shuffled cells"));
         }
         let mut offset = 0;
         for input in self.inputs {
@@ -312,7 +324,9 @@ impl Scan {
             } else {
                 let map = compose(&input.map, sink.rank);
                 source.matrix.stream(done.saturating_sub(offset), &mut |block| match block {
-                    Block::Rows { first_cell, indptr, genes, counts } => sink.push(offset + first_cell, &indptr, &genes, &counts, &map, &place),
+                    Block::Rows { first_cell, indptr, genes, counts } => {
+                        sink.push(offset + first_cell, &indptr, &genes, &counts, &map, &place)
+                    }
                     Block::Entries { .. } => Err(Error::Refused(format!("{place}: the file changed while it was read"))),
                 })?;
             }
@@ -321,4 +335,3 @@ impl Scan {
         Ok(())
     }
 }
-

@@ -26,7 +26,13 @@ pub struct Rows {
 ///
 /// # Errors
 /// [`Error::Refused`] if repeated entries sum to more than 2^31 - 1; `name_cell` names the row.
-pub fn canonical(indptr: &[usize], genes: &[u32], counts: &[u32], map: &[u32], name_cell: &(dyn Fn(usize) -> String + Sync)) -> Result<Rows> {
+pub fn canonical(
+    indptr: &[usize],
+    genes: &[u32],
+    counts: &[u32],
+    map: &[u32],
+    name_cell: &(dyn Fn(usize) -> String + Sync),
+) -> Result<Rows> {
     let mut tasks = Vec::new();
     let mut row = 0;
     while row + 1 < indptr.len() {

@@ -41,7 +41,13 @@ impl Spill {
         let buckets = n_entries.div_ceil(BUCKET_ENTRIES).clamp(1, MAX_BUCKETS).min(n_cells.max(1));
         let bucket_cells = n_cells.div_ceil(buckets).max(1);
         let buckets = n_cells.div_ceil(bucket_cells) as usize;
-        Ok(Self { folder, n_cells, bucket_cells, buffers: vec![Vec::new(); buckets], buffer_entries: (BUFFERED / buckets.max(1)).clamp(512, 1 << 17) })
+        Ok(Self {
+            folder,
+            n_cells,
+            bucket_cells,
+            buffers: vec![Vec::new(); buckets],
+            buffer_entries: (BUFFERED / buckets.max(1)).clamp(512, 1 << 17),
+        })
     }
 
     /// Adds entries of one cell.
@@ -86,7 +92,11 @@ impl Spill {
             file.write_all(&packed)
         };
         write().map_err(|e| Error::io(&path, e))?;
-        self.buffers[bucket] = { let mut empty = entries; empty.clear(); empty };
+        self.buffers[bucket] = {
+            let mut empty = entries;
+            empty.clear();
+            empty
+        };
         Ok(())
     }
 
@@ -137,7 +147,8 @@ impl Spill {
             bytes.resize(size(0), 0);
             packed.resize(size(1), 0);
             file.read_exact(&mut packed).map_err(|e| Error::io(&path, e))?;
-            zstd_safe::decompress(&mut bytes[..], &packed).map_err(|code| Error::Refused(format!("{}: {}", path.display(), zstd_safe::get_error_name(code))))?;
+            zstd_safe::decompress(&mut bytes[..], &packed)
+                .map_err(|code| Error::Refused(format!("{}: {}", path.display(), zstd_safe::get_error_name(code))))?;
             let third = bytes.len() / ENTRY * 4;
             let column = |k: usize| Column(bytes[k * third..(k + 1) * third].chunks_exact(4));
             visit(column(0), column(1), column(2));

@@ -60,17 +60,50 @@ impl Dtype {
 macro_rules! each_type {
     ($dtype:expr, |$get:ident| $int:expr, |$float:ident| $flt:expr) => {
         match $dtype {
-            Dtype::I8 => { let $get = |b: &[u8]| i128::from(b[0] as i8); $int }
-            Dtype::U8 => { let $get = |b: &[u8]| i128::from(b[0]); $int }
-            Dtype::I16 => { let $get = |b: &[u8]| i128::from(i16::from_le_bytes(b.try_into().expect("two bytes"))); $int }
-            Dtype::U16 => { let $get = |b: &[u8]| i128::from(u16::from_le_bytes(b.try_into().expect("two bytes"))); $int }
-            Dtype::I32 => { let $get = |b: &[u8]| i128::from(i32::from_le_bytes(b.try_into().expect("four bytes"))); $int }
-            Dtype::U32 => { let $get = |b: &[u8]| i128::from(u32::from_le_bytes(b.try_into().expect("four bytes"))); $int }
-            Dtype::I64 => { let $get = |b: &[u8]| i128::from(i64::from_le_bytes(b.try_into().expect("eight bytes"))); $int }
-            Dtype::U64 => { let $get = |b: &[u8]| i128::from(u64::from_le_bytes(b.try_into().expect("eight bytes"))); $int }
-            Dtype::F16 => { let $float = |b: &[u8]| half_to_f64(u16::from_le_bytes(b.try_into().expect("two bytes"))); $flt }
-            Dtype::F32 => { let $float = |b: &[u8]| f64::from(f32::from_le_bytes(b.try_into().expect("four bytes"))); $flt }
-            Dtype::F64 => { let $float = |b: &[u8]| f64::from_le_bytes(b.try_into().expect("eight bytes")); $flt }
+            Dtype::I8 => {
+                let $get = |b: &[u8]| i128::from(b[0] as i8);
+                $int
+            }
+            Dtype::U8 => {
+                let $get = |b: &[u8]| i128::from(b[0]);
+                $int
+            }
+            Dtype::I16 => {
+                let $get = |b: &[u8]| i128::from(i16::from_le_bytes(b.try_into().expect("two bytes")));
+                $int
+            }
+            Dtype::U16 => {
+                let $get = |b: &[u8]| i128::from(u16::from_le_bytes(b.try_into().expect("two bytes")));
+                $int
+            }
+            Dtype::I32 => {
+                let $get = |b: &[u8]| i128::from(i32::from_le_bytes(b.try_into().expect("four bytes")));
+                $int
+            }
+            Dtype::U32 => {
+                let $get = |b: &[u8]| i128::from(u32::from_le_bytes(b.try_into().expect("four bytes")));
+                $int
+            }
+            Dtype::I64 => {
+                let $get = |b: &[u8]| i128::from(i64::from_le_bytes(b.try_into().expect("eight bytes")));
+                $int
+            }
+            Dtype::U64 => {
+                let $get = |b: &[u8]| i128::from(u64::from_le_bytes(b.try_into().expect("eight bytes")));
+                $int
+            }
+            Dtype::F16 => {
+                let $float = |b: &[u8]| half_to_f64(u16::from_le_bytes(b.try_into().expect("two bytes")));
+                $flt
+            }
+            Dtype::F32 => {
+                let $float = |b: &[u8]| f64::from(f32::from_le_bytes(b.try_into().expect("four bytes")));
+                $flt
+            }
+            Dtype::F64 => {
+                let $float = |b: &[u8]| f64::from_le_bytes(b.try_into().expect("eight bytes"));
+                $flt
+            }
         }
     };
 }
@@ -176,11 +209,7 @@ pub fn indices(bytes: &[u8], dtype: Dtype) -> Option<Vec<u64>> {
 /// As [`indices`], for values that fit in 32 bits (genes and cells), in parallel.
 pub fn indices_u32(bytes: &[u8], dtype: Dtype) -> Option<Vec<u32>> {
     let size = dtype.size();
-    each_type!(
-        dtype,
-        |get| bytes.par_chunks_exact(size).with_min_len(BLOCK).map(|b| u32::try_from(get(b)).ok()).collect(),
-        |_get| None
-    )
+    each_type!(dtype, |get| bytes.par_chunks_exact(size).with_min_len(BLOCK).map(|b| u32::try_from(get(b)).ok()).collect(), |_get| None)
 }
 
 /// The elements as text: integers plainly, floats in the shortest form that reads back.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cellsilo::tile::Csr;
 use cellsilo::{Error, Result};
-use hdf5_pure::{AttrValue, File, FileAccessProperties, FileBuilder, MaxExtent, SyncPolicy};
+use hdf5_pure::{AttrValue, File, FileAccessProperties, FileBuilder, H5Element, MaxExtent, SyncPolicy};
 
 use super::{Shape, Sink, cell_names};
 
@@ -44,22 +44,28 @@ impl H5adSink {
             group.set_attr("column-order", AttrValue::F64Array(Vec::new()));
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let index = group.create_dataset("_index").with_vlen_strings(&names);
-            encoding("string-array", "0.2.0").into_iter().for_each(|(k, v)| { index.set_attr(k, v); });
+            encoding("string-array", "0.2.0").into_iter().for_each(|(k, v)| {
+                index.set_attr(k, v);
+            });
             builder.add_group(group.finish());
         }
         let mut x = builder.create_group("X");
         encoding("csr_matrix", "0.1.0").into_iter().for_each(|(k, v)| x.set_attr(k, v));
         x.set_attr("shape", AttrValue::I64Array(vec![n_cells as i64, shape.genes.len() as i64]));
-        for name in ["data", "indices"] {
-            let dataset = x.create_dataset(name).with_i32_data(&[]).with_shape(&[0]).with_maxshape(&[MaxExtent::Unlimited]).with_chunks(&[CHUNK]);
+        // scipy wants indices and indptr of one type, and int32 wherever it is enough.
+        let wide = shape.nnz > i32::MAX as u64;
+        for name in ["data", "indices", "indptr"] {
+            let dataset = x.create_dataset(name);
+            if wide && name != "data" {
+                dataset.with_i64_data(&[])
+            } else {
+                dataset.with_i32_data(&[])
+            };
+            dataset.with_shape(&[0]).with_maxshape(&[MaxExtent::Unlimited]).with_chunks(&[CHUNK]);
             if shape.compress {
                 dataset.with_deflate(LEVEL);
             }
         }
-        // scipy wants indptr and indices of one type, and int32 wherever it is enough.
-        let wide = shape.nnz > i32::MAX as u64;
-        let indptr = x.create_dataset("indptr");
-        if wide { indptr.with_i64_data(&[]) } else { indptr.with_i32_data(&[]) }.with_shape(&[0]).with_maxshape(&[MaxExtent::Unlimited]).with_chunks(&[CHUNK]);
         builder.add_group(x.finish());
         for name in ["layers", "obsm", "obsp", "uns", "varm", "varp"] {
             let mut group = builder.create_group(name);
@@ -72,10 +78,18 @@ impl H5adSink {
         Ok(Self { path: path.to_owned(), file, data: Vec::new(), indices: Vec::new(), base: 0, indptr: vec![0], wide })
     }
 
-    /// Appends elements to one of the arrays.
-    fn append(&self, name: &str, values: &[i32]) -> Result<()> {
+    fn append<T: H5Element>(&self, name: &str, values: &[T]) -> Result<()> {
         let mut dataset = self.file.dataset(name).map_err(|e| bad(&self.path, e))?;
         dataset.append(values).map_err(|e| bad(&self.path, e))
+    }
+
+    /// Appends to `indices` or `indptr`, in their type.
+    fn append_places(&self, name: &str, values: impl Iterator<Item = i64>) -> Result<()> {
+        if self.wide {
+            self.append(name, &values.collect::<Vec<i64>>())
+        } else {
+            self.append(name, &values.map(|v| v as i32).collect::<Vec<i32>>())
+        }
     }
 
     /// Writes whole chunks, and at the end the rest.
@@ -83,7 +97,7 @@ impl H5adSink {
         let n = if all { self.data.len() } else { self.data.len() / CHUNK as usize * CHUNK as usize };
         if n > 0 {
             self.append("X/data", &self.data[..n])?;
-            self.append("X/indices", &self.indices[..n])?;
+            self.append_places("X/indices", self.indices[..n].iter().map(|&g| i64::from(g)))?;
             self.data.drain(..n);
             self.indices.drain(..n);
         }
@@ -102,13 +116,7 @@ impl Sink for H5adSink {
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         self.flush(true)?;
-        if self.wide {
-            let mut dataset = self.file.dataset("X/indptr").map_err(|e| bad(&self.path, e))?;
-            dataset.append(&self.indptr).map_err(|e| bad(&self.path, e))?;
-        } else {
-            let narrow: Vec<i32> = self.indptr.iter().map(|&p| p as i32).collect();
-            self.append("X/indptr", &narrow)?;
-        }
+        self.append_places("X/indptr", self.indptr.iter().copied())?;
         self.file.close().map_err(|e| bad(&self.path, e))
     }
 }

@@ -109,16 +109,31 @@ pub fn export(folder: &Path, output: &Path, options: &ExportOptions, progress: &
     let temporary = output.with_file_name(format!(".{}.cellsilo-part", output.file_name().unwrap_or_default().to_string_lossy()));
     remove(&temporary)?;
     let shape = Shape { cells: cells.clone(), nnz, genes: &names, compress: options.compress };
-    let done = write(&dataset, &temporary, &shape, order.as_deref(), options, progress).and_then(|()| put(&temporary, output, options.format));
+    let done =
+        write(&dataset, &temporary, &shape, order.as_deref(), options, progress).and_then(|()| put(&temporary, output, options.format));
     if let Err(error) = done {
         let _ = remove(&temporary);
         return Err(error);
     }
     let bytes = crate::pipeline::size_of(output)?;
-    Ok(ExportReport { output: output.to_owned(), format: options.format, n_cells: cells.end - cells.start, n_genes: dataset.n_genes(), nnz, bytes })
+    Ok(ExportReport {
+        output: output.to_owned(),
+        format: options.format,
+        n_cells: cells.end - cells.start,
+        n_genes: dataset.n_genes(),
+        nnz,
+        bytes,
+    })
 }
 
-fn write(dataset: &Dataset, temporary: &Path, shape: &Shape<'_>, order: Option<&[i32]>, options: &ExportOptions, progress: &dyn Progress) -> Result<()> {
+fn write(
+    dataset: &Dataset,
+    temporary: &Path,
+    shape: &Shape<'_>,
+    order: Option<&[i32]>,
+    options: &ExportOptions,
+    progress: &dyn Progress,
+) -> Result<()> {
     let mut sink: Box<dyn Sink> = match options.format {
         Format::H5ad => Box::new(h5ad::H5adSink::create(temporary, shape)?),
         Format::Zarr => Box::new(zarr::ZarrSink::create(temporary, shape)?),

@@ -46,12 +46,21 @@ impl MtxSink {
         fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
         // A tab would break the table.
         let plain = |name: &String| name.replace('\t', " ");
-        write_lines(&folder.join("features.tsv.gz"), shape.genes.iter().map(|g| format!("{0}\t{0}\tGene Expression", plain(g))), shape.compress)?;
+        write_lines(
+            &folder.join("features.tsv.gz"),
+            shape.genes.iter().map(|g| format!("{0}\t{0}\tGene Expression", plain(g))),
+            shape.compress,
+        )?;
         write_lines(&folder.join("barcodes.tsv.gz"), cell_names(&shape.cells).into_iter(), shape.compress)?;
         let path = folder.join("matrix.mtx.gz");
         let mut matrix = create(&path, shape.compress)?;
         let n_cells = shape.cells.end - shape.cells.start;
-        let banner = format!("%%MatrixMarket matrix coordinate integer general\n%metadata_json: {{\"software_version\": \"cellsilo {}\", \"format_version\": 2}}\n{} {n_cells} {}\n", env!("CARGO_PKG_VERSION"), shape.genes.len(), shape.nnz);
+        let banner = format!(
+            "%%MatrixMarket matrix coordinate integer general\n%metadata_json: {{\"software_version\": \"cellsilo {}\", \"format_version\": 2}}\n{} {n_cells} {}\n",
+            env!("CARGO_PKG_VERSION"),
+            shape.genes.len(),
+            shape.nnz
+        );
         matrix.write_all(banner.as_bytes()).map_err(|e| Error::io(&path, e))?;
         Ok(Self { path, matrix, next_cell: 1 })
     }

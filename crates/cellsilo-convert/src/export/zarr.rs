@@ -19,9 +19,45 @@ type Opened = Array<FilesystemStore>;
 pub(super) struct ZarrSink {
     path: PathBuf,
     data: Column<i32>,
-    indices: Column<i32>,
-    indptr: Column<i64>,
+    places: Places,
     base: i64,
+}
+
+/// scipy wants indices and indptr of one type, and int32 wherever it is enough.
+enum Places {
+    Narrow { indices: Column<i32>, indptr: Column<i32> },
+    Wide { indices: Column<i64>, indptr: Column<i64> },
+}
+
+impl Places {
+    fn create(root: &Root, n_cells: u64, nnz: u64) -> Result<Self> {
+        let (indices, indptr) = ("X/indices", "X/indptr");
+        Ok(if nnz > i32::MAX as u64 {
+            Self::Wide { indices: root.numbers(indices, "<i8", nnz)?, indptr: root.numbers(indptr, "<i8", n_cells + 1)? }
+        } else {
+            Self::Narrow { indices: root.numbers(indices, "<i4", nnz)?, indptr: root.numbers(indptr, "<i4", n_cells + 1)? }
+        })
+    }
+
+    fn push(&mut self, path: &Path, genes: &[i32], limits: &[i64]) -> Result<()> {
+        match self {
+            Self::Wide { indices, indptr } => {
+                indices.push(path, &genes.iter().map(|&g| i64::from(g)).collect::<Vec<_>>())?;
+                indptr.push(path, limits)
+            }
+            Self::Narrow { indices, indptr } => {
+                indices.push(path, genes)?;
+                indptr.push(path, &limits.iter().map(|&p| p as i32).collect::<Vec<_>>())
+            }
+        }
+    }
+
+    fn finish(self, path: &Path) -> Result<()> {
+        match self {
+            Self::Wide { indices, indptr } => indices.finish(path).and_then(|()| indptr.finish(path)),
+            Self::Narrow { indices, indptr } => indices.finish(path).and_then(|()| indptr.finish(path)),
+        }
+    }
 }
 
 /// An array that is filled from front to back.
@@ -103,7 +139,14 @@ impl Root {
     fn strings(&self, name: &str, mut values: Vec<String>) -> Result<()> {
         let n = values.len() as u64;
         let chunk = n.clamp(1, CHUNK);
-        let array = self.array(name, "|O", n, chunk, &json!([{"id": "vlen-utf8"}]), &json!({"encoding-type": "string-array", "encoding-version": "0.2.0"}))?;
+        let array = self.array(
+            name,
+            "|O",
+            n,
+            chunk,
+            &json!([{"id": "vlen-utf8"}]),
+            &json!({"encoding-type": "string-array", "encoding-version": "0.2.0"}),
+        )?;
         for k in 0..n.div_ceil(chunk) {
             let rest = values.split_off(values.len().min(chunk as usize));
             let mut part = std::mem::replace(&mut values, rest);
@@ -129,25 +172,22 @@ impl ZarrSink {
         }
         let n_cells = shape.cells.end - shape.cells.start;
         root.group("X", &json!({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [n_cells, shape.genes.len()]}))?;
-        let mut indptr = root.numbers("X/indptr", "<i8", n_cells + 1)?;
-        indptr.push(path, &[0])?;
-        Ok(Self { path: path.to_owned(), data: root.numbers("X/data", "<i4", shape.nnz)?, indices: root.numbers("X/indices", "<i4", shape.nnz)?, indptr, base: 0 })
+        let mut places = Places::create(&root, n_cells, shape.nnz)?;
+        places.push(path, &[], &[0])?;
+        Ok(Self { path: path.to_owned(), data: root.numbers("X/data", "<i4", shape.nnz)?, places, base: 0 })
     }
 }
 
 impl Sink for ZarrSink {
     fn push(&mut self, rows: &Csr<i32>) -> Result<()> {
         self.data.push(&self.path, &rows.data)?;
-        self.indices.push(&self.path, &rows.indices)?;
         let limits: Vec<i64> = rows.indptr[1..].iter().map(|p| p + self.base).collect();
         self.base += rows.nnz() as i64;
-        self.indptr.push(&self.path, &limits)
+        self.places.push(&self.path, &rows.indices, &limits)
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
-        let Self { path, data, indices, indptr, .. } = *self;
-        data.finish(&path)?;
-        indices.finish(&path)?;
-        indptr.finish(&path)
+        self.data.finish(&self.path)?;
+        self.places.finish(&self.path)
     }
 }

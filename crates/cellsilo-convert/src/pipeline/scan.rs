@@ -90,7 +90,9 @@ impl Scan {
     fn pass(&mut self, spill_parent: &Path, options: &ConvertOptions, progress: &dyn Progress) -> std::result::Result<(), (usize, Error)> {
         let n_entries = self.inputs.iter().map(|i| i.source.matrix.n_entries()).fold(0, u64::saturating_add);
         let mut shuffle = match options.shuffle {
-            Some(seed) => Some((Permutation::new(self.n_cells, seed), Spill::create(spill_parent, self.n_cells, n_entries).map_err(|e| (0, e))?)),
+            Some(seed) => {
+                Some((Permutation::new(self.n_cells, seed), Spill::create(spill_parent, self.n_cells, n_entries).map_err(|e| (0, e))?))
+            }
             None => None,
         };
         progress.begin("scanning", self.n_cells);
@@ -102,7 +104,11 @@ impl Scan {
                 match input.scan(&mut self.totals, offset, shuffle.as_mut(), spill_parent, options, progress) {
                     Ok(noisy) => {
                         if noisy > 0 {
-                            self.notices.push(format!("{}: {noisy} values were counts but for rounding noise (within {:e}) and were rounded", input.source.path.display(), crate::values::COUNT_TOLERANCE));
+                            self.notices.push(format!(
+                                "{}: {noisy} values were counts but for rounding noise (within {:e}) and were rounded",
+                                input.source.path.display(),
+                                crate::values::COUNT_TOLERANCE
+                            ));
                         }
                         break;
                     }
@@ -111,7 +117,10 @@ impl Scan {
                         self.totals = before;
                         if let Some((_, spill)) = &mut shuffle {
                             if offset > 0 {
-                                let what = format!("{}: the entries are not sorted by cell; convert it alone first, then shuffle", input.source.path.display());
+                                let what = format!(
+                                    "{}: the entries are not sorted by cell; convert it alone first, then shuffle",
+                                    input.source.path.display()
+                                );
                                 return Err((i, Error::Refused(what)));
                             }
                             *spill = Spill::create(spill_parent, self.n_cells, n_entries).map_err(|e| (i, e))?;
@@ -130,7 +139,13 @@ impl Scan {
     /// The report so far.
     pub(super) fn report(&self, output: &Path, inputs: &[PathBuf], scan_seconds: f64) -> ConvertReport {
         let sources = self.inputs.iter().map(|i| &i.source);
-        let sources = sources.map(|s| SourceReport { path: s.path.clone(), kind: s.kind.clone(), matrix: s.matrix_name.clone(), cells: s.n_cells, genes: s.genes.len() as u64 });
+        let sources = sources.map(|s| SourceReport {
+            path: s.path.clone(),
+            kind: s.kind.clone(),
+            matrix: s.matrix_name.clone(),
+            cells: s.n_cells,
+            genes: s.genes.len() as u64,
+        });
         ConvertReport {
             output: output.to_owned(),
             sources: sources.collect(),
@@ -174,13 +189,20 @@ impl Input {
             match block {
                 Block::Rows { first_cell, indptr, genes, counts } => {
                     let joined = |g: u32| map[g as usize];
-                    genes.iter().zip(&counts).map(|(&g, &c)| (joined(g), c)).filter(|e| e.0 != LEFT_OUT).for_each(|(g, c)| totals[g as usize] += u64::from(c));
+                    genes
+                        .iter()
+                        .zip(&counts)
+                        .map(|(&g, &c)| (joined(g), c))
+                        .filter(|e| e.0 != LEFT_OUT)
+                        .for_each(|(g, c)| totals[g as usize] += u64::from(c));
                     if let Some((permutation, spill)) = shuffle.as_deref_mut() {
                         for row in 0..indptr.len() - 1 {
                             row_genes.clear();
                             row_counts.clear();
                             let range = indptr[row]..indptr[row + 1];
-                            for (&g, &c) in genes[range.clone()].iter().zip(&counts[range]).filter(|(g, c)| joined(**g) != LEFT_OUT && **c != 0) {
+                            for (&g, &c) in
+                                genes[range.clone()].iter().zip(&counts[range]).filter(|(g, c)| joined(**g) != LEFT_OUT && **c != 0)
+                            {
                                 row_genes.push(joined(g));
                                 row_counts.push(c);
                             }

@@ -76,7 +76,10 @@ impl Target {
     pub(super) fn write_state(&self, state: &Value, gene_order: &[u8]) -> Result<()> {
         let order = self.folder.join(GENE_ORDER);
         if self.resumes && fs::read(&order).is_ok_and(|old| old != gene_order) {
-            return Err(Error::Refused(format!("{}: the inputs no longer give the same order of genes; use --overwrite", self.folder.display())));
+            return Err(Error::Refused(format!(
+                "{}: the inputs no longer give the same order of genes; use --overwrite",
+                self.folder.display()
+            )));
         }
         write_whole(&order, gene_order)?;
         write_whole(&self.folder.join(STATE_FILE), state.to_string().as_bytes())
@@ -113,7 +116,11 @@ fn check_state(folder: &Path, state: &Value) -> Result<()> {
         return Ok(());
     }
     let differing: Vec<&str> = ["version", "sources", "options"].into_iter().filter(|key| old[key] != state[key]).collect();
-    Err(Error::Refused(format!("{}: the unfinished conversion there had other {}; use the same, or --overwrite to start again", folder.display(), differing.join(" and "))))
+    Err(Error::Refused(format!(
+        "{}: the unfinished conversion there had other {}; use the same, or --overwrite to start again",
+        folder.display(),
+        differing.join(" and ")
+    )))
 }
 
 fn staging(output: &Path) -> PathBuf {

@@ -12,7 +12,9 @@ use crate::store::{Node, Store};
 
 /// Whether the root looks like an AnnData object.
 pub(super) fn is_anndata(store: &dyn Store) -> bool {
-    store.attribute_text("", "encoding-type").as_deref() == Some("anndata") || (store.node("obs").is_some() && store.node("var").is_some()) || (store.node("X").is_some() && store.node("var").is_some())
+    store.attribute_text("", "encoding-type").as_deref() == Some("anndata")
+        || (store.node("obs").is_some() && store.node("var").is_some())
+        || (store.node("X").is_some() && store.node("var").is_some())
 }
 
 /// How a matrix is stored.
@@ -37,7 +39,9 @@ fn layout(store: &dyn Store, path: &str) -> Result<Option<Layout>> {
                 Some("csr_matrix" | "csr") => Ok(Some(Layout::Csr)),
                 Some("csc_matrix" | "csc") => Ok(Some(Layout::Csc)),
                 Some("null") => Ok(None),
-                other => Err(store.fault(format!("{path} is a matrix of type {other:?}, expected csr_matrix, csc_matrix or a dense array"))),
+                other => {
+                    Err(store.fault(format!("{path} is a matrix of type {other:?}, expected csr_matrix, csc_matrix or a dense array")))
+                }
             }
         }
     }
@@ -86,7 +90,11 @@ pub(super) fn open(store: Box<dyn Store>, options: &SourceOptions, skip: usize) 
         }
         let n = existing.len();
         existing.into_iter().nth(skip).ok_or_else(|| {
-            let tried = if n == 0 { "no matrix: none of layers/counts, raw/X and X exists" } else { "no matrix of counts is left among layers/counts, raw/X and X" };
+            let tried = if n == 0 {
+                "no matrix: none of layers/counts, raw/X and X exists"
+            } else {
+                "no matrix of counts is left among layers/counts, raw/X and X"
+            };
             Error::Refused(format!("{}: {tried}; {}", store.path().display(), there()))
         })?
     } else {
@@ -123,7 +131,17 @@ fn build(store: Arc<dyn Store>, chosen: &Candidate, layout: Layout, options: &So
         Layout::Csc => format!("{container}, CSC"),
     };
     let features = all_features(names.len());
-    Ok(Source { path: store.path().to_owned(), kind, matrix_name: chosen.name.clone(), n_cells, n_features: n_genes, genes: names, features, notices, matrix })
+    Ok(Source {
+        path: store.path().to_owned(),
+        kind,
+        matrix_name: chosen.name.clone(),
+        n_cells,
+        n_features: n_genes,
+        genes: names,
+        features,
+        notices,
+        matrix,
+    })
 }
 
 fn shape(store: &dyn Store, path: &str, layout: Layout) -> Result<(u64, u64)> {
@@ -148,7 +166,10 @@ fn gene_names(store: &dyn Store, table: &str, column: Option<&str>) -> Result<Ve
             let name = match column {
                 Some(name) if children.iter().any(|c| c == name) => name.to_owned(),
                 Some(name) => return Err(no_column(store, table, name, &children)),
-                None => store.attribute_text(table, "_index").or_else(|| ["_index", "index"].into_iter().find(|n| children.iter().any(|c| c == n)).map(str::to_owned)).ok_or_else(|| store.fault(format!("{table} does not say which column is its index")))?,
+                None => store
+                    .attribute_text(table, "_index")
+                    .or_else(|| ["_index", "index"].into_iter().find(|n| children.iter().any(|c| c == n)).map(str::to_owned))
+                    .ok_or_else(|| store.fault(format!("{table} does not say which column is its index")))?,
             };
             column_texts(store, &format!("{table}/{name}"))
         }

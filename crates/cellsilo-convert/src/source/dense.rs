@@ -62,7 +62,10 @@ impl Dense {
             .map(|cell| (0..n_genes).map(|gene| (gene as u32, values[index(cell, gene)])).filter(|e| e.1 != 0).unzip())
             .collect();
         let mut indptr = vec![0];
-        indptr.extend(rows.iter().scan(0, |sum, row| { *sum += row.0.len(); Some(*sum) }));
+        indptr.extend(rows.iter().scan(0, |sum, row| {
+            *sum += row.0.len();
+            Some(*sum)
+        }));
         let genes = rows.iter().flat_map(|r| &r.0).copied().collect();
         let counts = rows.iter().flat_map(|r| &r.1).copied().collect();
         Ok((Block::Rows { first_cell: first, indptr, genes, counts }, noisy))

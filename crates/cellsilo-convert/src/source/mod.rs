@@ -114,7 +114,8 @@ pub fn open(path: &Path, options: &SourceOptions, skip: usize) -> Result<Vec<Sou
         one(tenx::open_version_2(store, options))
     } else {
         let found = store.children("").join(", ");
-        Err(store.fault(format!("neither AnnData, 10x nor loom: at its root are {}", if found.is_empty() { "no groups".into() } else { found })))
+        Err(store
+            .fault(format!("neither AnnData, 10x nor loom: at its root are {}", if found.is_empty() { "no groups".into() } else { found })))
     }
 }
 
@@ -203,24 +204,43 @@ pub(crate) fn all_features(n: usize) -> Vec<u32> {
 
 /// Keeps the features of the wanted type; by default "Gene Expression" where there are several types. What is
 /// left out is counted by type in a notice.
-pub(crate) fn filter_features(path: &Path, types: Option<&[String]>, wanted: Option<&str>, notices: &mut Vec<String>, keep: &dyn Fn(usize) -> bool, n: usize) -> Result<Vec<u32>> {
+pub(crate) fn filter_features(
+    path: &Path,
+    types: Option<&[String]>,
+    wanted: Option<&str>,
+    notices: &mut Vec<String>,
+    keep: &dyn Fn(usize) -> bool,
+    n: usize,
+) -> Result<Vec<u32>> {
     const DEFAULT: &str = "Gene Expression";
     let Some(types) = types else {
         return Ok((0..n).filter(|&i| keep(i)).map(|i| i as u32).collect());
     };
     let mut by_type = std::collections::BTreeMap::<&str, usize>::new();
     (0..n).filter(|&i| keep(i)).for_each(|i| *by_type.entry(&types[i]).or_default() += 1);
-    let list = |skip: &str| by_type.iter().filter(|(t, _)| **t != skip).map(|(t, n)| format!("{n} of type {t:?}")).collect::<Vec<_>>().join(", ");
+    let list =
+        |skip: &str| by_type.iter().filter(|(t, _)| **t != skip).map(|(t, n)| format!("{n} of type {t:?}")).collect::<Vec<_>>().join(", ");
     let wanted = match wanted {
         Some("all") => None,
         Some(name) if by_type.contains_key(name) => Some(name),
         Some(name) => return Err(Error::Usage(format!("{}: no features of type {name:?}; there are {}", path.display(), list("")))),
         None if by_type.len() > 1 && by_type.contains_key(DEFAULT) => Some(DEFAULT),
-        None if by_type.len() > 1 => return Err(Error::Usage(format!("{}: several feature types, none of them {DEFAULT:?}: choose one with --feature-type NAME or all; there are {}", path.display(), list("")))),
+        None if by_type.len() > 1 => {
+            return Err(Error::Usage(format!(
+                "{}: several feature types, none of them {DEFAULT:?}: choose one with --feature-type NAME or all; there are {}",
+                path.display(),
+                list("")
+            )));
+        }
         None => None,
     };
     if let Some(wanted) = wanted.filter(|_| by_type.len() > 1) {
-        notices.push(format!("{}: kept the {} features of type {wanted:?}, left out {} (--feature-type all keeps them)", path.display(), by_type[wanted], list(wanted)));
+        notices.push(format!(
+            "{}: kept the {} features of type {wanted:?}, left out {} (--feature-type all keeps them)",
+            path.display(),
+            by_type[wanted],
+            list(wanted)
+        ));
     }
     Ok((0..n).filter(|&i| keep(i) && wanted.is_none_or(|w| types[i] == w)).map(|i| i as u32).collect())
 }

@@ -62,7 +62,11 @@ pub(super) fn find(path: &Path, options: &SourceOptions) -> Result<Option<Vec<Fi
     match inner.as_slice() {
         [] => Err(Error::invalid("the folder is neither a zarr store nor does it hold a matrix.mtx or matrix.mtx.gz").in_file(path)),
         [one] => choose(one, self::prefixes(one)?, options).map(Some),
-        several => Err(Error::Usage(format!("{}: several folders with a matrix; name one or more of {}", path.display(), join(several.iter().map(|p| p.display()))))),
+        several => Err(Error::Usage(format!(
+            "{}: several folders with a matrix; name one or more of {}",
+            path.display(),
+            join(several.iter().map(|p| p.display()))
+        ))),
     }
 }
 
@@ -92,10 +96,21 @@ fn choose(folder: &Path, prefixes: Vec<String>, options: &SourceOptions) -> Resu
         Some("all") => prefixes.iter().collect(),
         Some(wanted) => prefixes.iter().filter(|p| *p == wanted || bare(p) == bare(wanted)).collect(),
         None if prefixes.len() == 1 => prefixes.iter().collect(),
-        None => return Err(Error::Usage(format!("{}: several samples: choose one with --prefix, or --prefix all to join them; there are {}", folder.display(), listed()))),
+        None => {
+            return Err(Error::Usage(format!(
+                "{}: several samples: choose one with --prefix, or --prefix all to join them; there are {}",
+                folder.display(),
+                listed()
+            )));
+        }
     };
     if chosen.is_empty() {
-        return Err(Error::Usage(format!("{}: no sample with the prefix {:?}; there are {}", folder.display(), options.prefix.as_deref().unwrap_or_default(), listed())));
+        return Err(Error::Usage(format!(
+            "{}: no sample with the prefix {:?}; there are {}",
+            folder.display(),
+            options.prefix.as_deref().unwrap_or_default(),
+            listed()
+        )));
     }
     chosen.into_iter().map(|prefix| sample(folder, prefix)).collect()
 }
@@ -103,7 +118,9 @@ fn choose(folder: &Path, prefixes: Vec<String>, options: &SourceOptions) -> Resu
 fn sample(folder: &Path, prefix: &str) -> Result<Files> {
     let find = |names: &[&str]| {
         let candidates = names.iter().map(|name| folder.join(format!("{prefix}{name}")));
-        candidates.into_iter().find(|p| p.is_file()).ok_or_else(|| Error::invalid(format!("the matrix has no {prefix}{} beside it (nor {})", names[0], join(names[1..].iter()))).in_file(folder))
+        candidates.into_iter().find(|p| p.is_file()).ok_or_else(|| {
+            Error::invalid(format!("the matrix has no {prefix}{} beside it (nor {})", names[0], join(names[1..].iter()))).in_file(folder)
+        })
     };
     Ok(Files { prefix: prefix.to_owned(), matrix: find(&MATRIX)?, features: find(&FEATURES)?, barcodes: find(&BARCODES)? })
 }
@@ -111,13 +128,19 @@ fn sample(folder: &Path, prefix: &str) -> Result<Files> {
 /// Opens a text file, through gzip if its first bytes say so, whatever its name is.
 fn open_text(path: &Path) -> Result<Box<dyn Read + Send>> {
     let file = File::open(path).map_err(|e| Error::io(path, e))?;
-    Ok(if starts_with(path, 2)? == [0x1f, 0x8b] { Box::new(MultiGzDecoder::new(BufReader::with_capacity(1 << 17, file))) } else { Box::new(file) })
+    Ok(if starts_with(path, 2)? == [0x1f, 0x8b] {
+        Box::new(MultiGzDecoder::new(BufReader::with_capacity(1 << 17, file)))
+    } else {
+        Box::new(file)
+    })
 }
 
 fn text_error(path: &Path, e: std::io::Error) -> Error {
     use std::io::ErrorKind;
     match e.kind() {
-        ErrorKind::InvalidInput | ErrorKind::InvalidData | ErrorKind::UnexpectedEof => Error::invalid(format!("its gzip data are damaged or cut short: {e}")).in_file(path),
+        ErrorKind::InvalidInput | ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
+            Error::invalid(format!("its gzip data are damaged or cut short: {e}")).in_file(path)
+        }
         _ => Error::io(path, e),
     }
 }
@@ -155,7 +178,12 @@ pub(super) fn open(files: &Files, options: &SourceOptions) -> Result<Source> {
     let column = match options.gene_column.as_deref() {
         None | Some("gene_names" | "gene_name" | "name" | "names" | "gene_symbols") => 1,
         Some("gene_ids" | "gene_id" | "id" | "ids") => 0,
-        Some(other) => return Err(Error::Usage(format!("{}: no gene column {other:?} (--gene-column); a 10x folder has gene_ids and gene_names", files.features.display()))),
+        Some(other) => {
+            return Err(Error::Usage(format!(
+                "{}: no gene column {other:?} (--gene-column); a 10x folder has gene_ids and gene_names",
+                files.features.display()
+            )));
+        }
     };
     // With one column only, the names are the ids.
     let names: Vec<String> = rows.iter().map(|row| row.get(column).or(row.first()).cloned().unwrap_or_default()).collect();
@@ -165,12 +193,23 @@ pub(super) fn open(files: &Files, options: &SourceOptions) -> Result<Source> {
     let (n_features, n_cells) = (names.len() as u64, barcodes.len() as u64);
     let transposed = header.orientation(files, n_features, n_cells, &mut notices)?;
     super::check_shape(&files.matrix, n_cells, n_features, names.len())?;
-    let features = filter_features(&files.features, types.as_deref(), options.feature_type.as_deref(), &mut notices, &|_| true, names.len())?;
+    let features =
+        filter_features(&files.features, types.as_deref(), options.feature_type.as_deref(), &mut notices, &|_| true, names.len())?;
     let genes = features.iter().map(|&f| names[f as usize].clone()).collect();
     let label = Label { path: files.matrix.clone(), matrix: "the matrix".into(), features: Arc::new(names) };
     let kind = if files.prefix.is_empty() { "10x mtx".to_owned() } else { format!("10x mtx, prefix {:?}", files.prefix) };
     let matrix = Mtx { label, header, transposed, n_cells, n_features, sorted: AtomicBool::new(true) };
-    Ok(Source { path: files.matrix.clone(), kind, matrix_name: "X".into(), n_cells, n_features, genes, features, notices, matrix: Box::new(matrix) })
+    Ok(Source {
+        path: files.matrix.clone(),
+        kind,
+        matrix_name: "X".into(),
+        n_cells,
+        n_features,
+        genes,
+        features,
+        notices,
+        matrix: Box::new(matrix),
+    })
 }
 
 /// The first lines of a Matrix Market file (NIST, "Matrix Market exchange formats").
@@ -204,7 +243,12 @@ impl Header {
         let pattern = match words.as_slice() {
             ["%%matrixmarket", "matrix", "coordinate", "integer" | "real" | "unsigned-integer", "general"] => false,
             ["%%matrixmarket", "matrix", "coordinate", "pattern", "general"] => true,
-            ["%%matrixmarket", ..] => return Err(bad(format!("the matrix is {:?}, only \"matrix coordinate integer|real general\" is read", words[1..].join(" ")))),
+            ["%%matrixmarket", ..] => {
+                return Err(bad(format!(
+                    "the matrix is {:?}, only \"matrix coordinate integer|real general\" is read",
+                    words[1..].join(" ")
+                )));
+            }
             _ => return Err(bad("it does not start with %%MatrixMarket".into())),
         };
         let sizes = loop {
@@ -232,7 +276,13 @@ impl Header {
             notices.push(format!("{}: the matrix is cells by genes; it was turned", files.matrix.display()));
             return Ok(true);
         }
-        let what = format!("the matrix is {} by {}, but {} has {n_features} lines and {} has {n_cells}", self.rows, self.columns, files.features.display(), files.barcodes.display());
+        let what = format!(
+            "the matrix is {} by {}, but {} has {n_features} lines and {} has {n_cells}",
+            self.rows,
+            self.columns,
+            files.features.display(),
+            files.barcodes.display()
+        );
         Err(Error::invalid(what).in_file(&files.matrix))
     }
 }
@@ -267,7 +317,10 @@ impl Entries {
     /// Takes off all entries of cells before `cell`.
     fn split_before(&mut self, cell: u32) -> Self {
         let n = self.cells.partition_point(|&c| c < cell);
-        let take = |v: &mut Vec<u32>| { let tail = v.split_off(n); std::mem::replace(v, tail) };
+        let take = |v: &mut Vec<u32>| {
+            let tail = v.split_off(n);
+            std::mem::replace(v, tail)
+        };
         Self { cells: take(&mut self.cells), genes: take(&mut self.genes), counts: take(&mut self.counts), noisy: 0 }
     }
 }
@@ -291,9 +344,17 @@ impl Matrix for Mtx {
             if texts.is_empty() {
                 break;
             }
-            let first_lines: Vec<u64> = texts.iter().scan(line, |sum, t| { let first = *sum; *sum += t.iter().filter(|&&b| b == b'\n').count() as u64; Some(first) }).collect();
+            let first_lines: Vec<u64> = texts
+                .iter()
+                .scan(line, |sum, t| {
+                    let first = *sum;
+                    *sum += t.iter().filter(|&&b| b == b'\n').count() as u64;
+                    Some(first)
+                })
+                .collect();
             let parsed = texts.par_iter().zip(&first_lines).map(|(text, &first)| self.parse(text, first)).collect::<Result<Vec<_>>>()?;
-            line = first_lines.last().copied().unwrap_or(line) + texts.last().map_or(0, |t| t.iter().filter(|&&b| b == b'\n').count() as u64);
+            line =
+                first_lines.last().copied().unwrap_or(line) + texts.last().map_or(0, |t| t.iter().filter(|&&b| b == b'\n').count() as u64);
             for entries in parsed {
                 found += entries.cells.len() as u64;
                 noisy += entries.noisy;
@@ -301,7 +362,9 @@ impl Matrix for Mtx {
             }
         }
         if found != self.header.entries {
-            return Err(self.label.fault(format!("it has {found} entries, its header states {}: it is cut short or damaged", self.header.entries)));
+            return Err(self
+                .label
+                .fault(format!("it has {found} entries, its header states {}: it is cut short or damaged", self.header.entries)));
         }
         if self.is_cell_major() {
             rows.cut(self.n_cells, visit)?;
@@ -337,8 +400,11 @@ impl Mtx {
             let words = || line.split(|b| b.is_ascii_whitespace()).filter(|w| !w.is_empty());
             let mut words = words();
             let Some(row) = words.next() else { continue };
-            let bad = |what: &str| self.label.fault(format!("line {}, {:?}: {what}", first_line + k as u64 + 1, String::from_utf8_lossy(line)));
-            let (Some(column), Some(value), None) = (words.next(), words.next(), words.next()) else { return Err(bad("expected row, column and value")) };
+            let bad =
+                |what: &str| self.label.fault(format!("line {}, {:?}: {what}", first_line + k as u64 + 1, String::from_utf8_lossy(line)));
+            let (Some(column), Some(value), None) = (words.next(), words.next(), words.next()) else {
+                return Err(bad("expected row, column and value"));
+            };
             let (Some(row), Some(column)) = (index(row, self.header.rows), index(column, self.header.columns)) else {
                 return Err(bad(&format!("row and column must be numbers within {} by {}", self.header.rows, self.header.columns)));
             };

@@ -35,7 +35,11 @@ impl Sparse {
             }
         }
         if indptr.len() != n_major + 1 {
-            return Err(label.fault(format!("indptr has {} values, expected {} for the shape {n_major} x {n_minor}", indptr.len(), n_major + 1)));
+            return Err(label.fault(format!(
+                "indptr has {} values, expected {} for the shape {n_major} x {n_minor}",
+                indptr.len(),
+                n_major + 1
+            )));
         }
         if indices.len() != data.len() {
             return Err(label.fault(format!("{} indices and {} values", indices.len(), data.len())));
@@ -51,7 +55,8 @@ impl Sparse {
 
     fn limits(&self, cursor: &mut Cursor, from: u64, to: u64) -> Result<Vec<u64>> {
         let dtype = cursor.dtype();
-        let limits = indices(cursor.read(from, to)?, dtype).ok_or_else(|| self.label.fault("indptr holds values that are not limits".into()))?;
+        let limits =
+            indices(cursor.read(from, to)?, dtype).ok_or_else(|| self.label.fault("indptr holds values that are not limits".into()))?;
         if !limits.is_sorted() {
             return Err(self.label.fault(format!("indptr decreases between row {from} and {to}")));
         }
@@ -66,11 +71,18 @@ impl Sparse {
     }
 
     /// Reads and yields the entries between two of the limits.
-    fn block(&self, cursors: &mut [Cursor; 2], first_major: u64, limits: &[u64], visit: &mut dyn FnMut(Block) -> Result<()>) -> Result<u64> {
+    fn block(
+        &self,
+        cursors: &mut [Cursor; 2],
+        first_major: u64,
+        limits: &[u64],
+        visit: &mut dyn FnMut(Block) -> Result<()>,
+    ) -> Result<u64> {
         let (start, end) = (limits[0], limits[limits.len() - 1]);
         let [index_cursor, data_cursor] = cursors;
         let dtype = index_cursor.dtype();
-        let minor = indices_u32(index_cursor.read(start, end)?, dtype).ok_or_else(|| self.label.fault("an index is negative, a fraction or above 2^32".into()))?;
+        let minor = indices_u32(index_cursor.read(start, end)?, dtype)
+            .ok_or_else(|| self.label.fault("an index is negative, a fraction or above 2^32".into()))?;
         if let Some(bad) = minor.iter().find(|&&i| u64::from(i) >= self.n_minor) {
             return Err(self.label.fault(format!("an index is {bad}, the axis has {} entries", self.n_minor)));
         }
@@ -127,7 +139,13 @@ impl Sparse {
     /// A row of many times its axis' length cannot be honest and would not fit in memory.
     fn check_row(&self, major: u64, limits: &[u64]) -> Result<()> {
         match limits.windows(2).find(|w| w[1] - w[0] > self.n_minor.saturating_mul(16).max(BLOCK_ENTRIES)) {
-            Some(w) => Err(Error::invalid(format!("{}: row {major} or later has {} entries, the axis {}", self.label.matrix, w[1] - w[0], self.n_minor)).in_file(&self.label.path)),
+            Some(w) => Err(Error::invalid(format!(
+                "{}: row {major} or later has {} entries, the axis {}",
+                self.label.matrix,
+                w[1] - w[0],
+                self.n_minor
+            ))
+            .in_file(&self.label.path)),
             None => Ok(()),
         }
     }

@@ -17,7 +17,8 @@ pub(super) fn is_version_3(store: &dyn Store) -> bool {
 
 /// Groups with a matrix of Cell Ranger 1 and 2.
 pub(super) fn genomes(store: &dyn Store) -> Vec<String> {
-    let is_matrix = |g: &String| ["indptr", "indices", "data", "genes"].iter().all(|name| store.node(&format!("{g}/{name}")) == Some(Node::Array));
+    let is_matrix =
+        |g: &String| ["indptr", "indices", "data", "genes"].iter().all(|name| store.node(&format!("{g}/{name}")) == Some(Node::Array));
     store.children("").into_iter().filter(is_matrix).collect()
 }
 
@@ -35,15 +36,24 @@ fn keys(store: &dyn Store, column: Option<&str>, names: &str, ids: &str, others:
     match column {
         None | Some("gene_names" | "gene_name" | "name" | "names" | "gene_symbols") => store.strings(names),
         Some("gene_ids" | "gene_id" | "id" | "ids") => store.strings(ids),
-        Some(other) if !others.is_empty() && store.node(&format!("{others}/{other}")) == Some(Node::Array) => store.strings(&format!("{others}/{other}")),
-        Some(other) => Err(Error::Usage(format!("{}: no gene column {other:?} (--gene-column); a 10x file has gene_ids and gene_names", store.path().display()))),
+        Some(other) if !others.is_empty() && store.node(&format!("{others}/{other}")) == Some(Node::Array) => {
+            store.strings(&format!("{others}/{other}"))
+        }
+        Some(other) => Err(Error::Usage(format!(
+            "{}: no gene column {other:?} (--gene-column); a 10x file has gene_ids and gene_names",
+            store.path().display()
+        ))),
     }
 }
 
 /// Opens a file of Cell Ranger 3 and later.
 pub(super) fn open_version_3(store: Box<dyn Store>, options: &SourceOptions) -> Result<Source> {
     check_matrix_option(&*store, options)?;
-    let optional = |name: &str| (store.node(&format!("matrix/features/{name}")) == Some(Node::Array)).then(|| store.strings(&format!("matrix/features/{name}"))).transpose();
+    let optional = |name: &str| {
+        (store.node(&format!("matrix/features/{name}")) == Some(Node::Array))
+            .then(|| store.strings(&format!("matrix/features/{name}")))
+            .transpose()
+    };
     let names = keys(&*store, options.gene_column.as_deref(), "matrix/features/name", "matrix/features/id", "matrix/features")?;
     let (types, genomes) = (optional("feature_type")?, optional("genome")?);
     let mut notices = Vec::new();
@@ -71,9 +81,17 @@ pub(super) fn open_version_2(store: Box<dyn Store>, options: &SourceOptions) -> 
     let genomes = genomes(&*store);
     let genome = match (&options.genome, genomes.as_slice()) {
         (Some(wanted), known) if known.contains(wanted) => wanted.clone(),
-        (Some(wanted), known) => return Err(Error::Usage(format!("{}: no genome {wanted:?}; there are {}", store.path().display(), known.join(", ")))),
+        (Some(wanted), known) => {
+            return Err(Error::Usage(format!("{}: no genome {wanted:?}; there are {}", store.path().display(), known.join(", "))));
+        }
         (None, [one]) => one.clone(),
-        (None, several) => return Err(Error::Usage(format!("{}: several genomes: choose one with --genome; there are {}", store.path().display(), several.join(", ")))),
+        (None, several) => {
+            return Err(Error::Usage(format!(
+                "{}: several genomes: choose one with --genome; there are {}",
+                store.path().display(),
+                several.join(", ")
+            )));
+        }
     };
     let names = keys(&*store, options.gene_column.as_deref(), &format!("{genome}/gene_names"), &format!("{genome}/genes"), "")?;
     let features = super::all_features(names.len());
@@ -93,5 +111,15 @@ fn build(store: &dyn Store, group: &str, kind: &str, names: Vec<String>, feature
     let label = Label { path: store.path().to_owned(), matrix: group.to_owned(), features: Arc::new(names.clone()) };
     let matrix = Sparse::open(store, group, n_cells, n_features, true, label)?;
     let genes = features.iter().map(|&f| names[f as usize].clone()).collect();
-    Ok(Source { path: store.path().to_owned(), kind: kind.into(), matrix_name: group.into(), n_cells, n_features, genes, features, notices, matrix: Box::new(matrix) })
+    Ok(Source {
+        path: store.path().to_owned(),
+        kind: kind.into(),
+        matrix_name: group.into(),
+        n_cells,
+        n_features,
+        genes,
+        features,
+        notices,
+        matrix: Box::new(matrix),
+    })
 }

@@ -7,9 +7,9 @@
 use std::borrow::Cow;
 
 use hdf5_pure::Filter;
+use zarrs::array::BytesRepresentation;
 use zarrs::array::codec::BloscCodec;
 use zarrs::array::codec::api::BytesToBytesCodecTraits as _;
-use zarrs::array::BytesRepresentation;
 use zarrs::metadata_ext::codec::blosc::{BloscCompressionLevel, BloscCompressor, BloscShuffleMode};
 
 use super::lzf;
@@ -26,7 +26,10 @@ const ZSTD: u16 = 32015;
 pub(super) fn unsupported(pipeline: &[Filter]) -> Option<String> {
     let filter = pipeline.iter().find(|f| !matches!(f.id, DEFLATE | SHUFFLE | FLETCHER32 | LZF | BLOSC | LZ4 | ZSTD))?;
     let name = filter.name.as_deref().unwrap_or("unnamed");
-    Some(format!("its chunks use HDF5 filter {} ({name:?}), which cannot be read; repack the file with gzip (h5repack -f GZIP=4 IN OUT)", filter.id))
+    Some(format!(
+        "its chunks use HDF5 filter {} ({name:?}), which cannot be read; repack the file with gzip (h5repack -f GZIP=4 IN OUT)",
+        filter.id
+    ))
 }
 
 /// Decodes a chunk of `size` bytes. `mask` has a bit for each filter that was skipped.
@@ -43,7 +46,8 @@ pub(super) fn decode(stored: Vec<u8>, pipeline: &[Filter], mask: u32, size: usiz
             LZF => exactly(expected, |out| lzf::decompress(&bytes, out)).ok_or_else(|| "its LZF data are damaged".into()),
             BLOSC => unblosc(&bytes, expected),
             LZ4 => exactly(expected, |out| unlz4(&bytes, out)).ok_or_else(|| "its LZ4 data are damaged".into()),
-            ZSTD => exactly(expected, |out| (zstd_safe::decompress(out, &bytes).ok()? == expected).then_some(())).ok_or_else(|| "its zstd data are damaged".into()),
+            ZSTD => exactly(expected, |out| (zstd_safe::decompress(out, &bytes).ok()? == expected).then_some(()))
+                .ok_or_else(|| "its zstd data are damaged".into()),
             id => Err(format!("it uses HDF5 filter {id}, which cannot be read")),
         }?;
     }

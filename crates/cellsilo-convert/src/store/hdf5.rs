@@ -30,7 +30,8 @@ impl Hdf5Store {
     /// [`Error::Invalid`] if it is not an HDF5 file; [`Error::Io`].
     pub fn open(path: &Path) -> Result<Self> {
         let raw = File::open(path).map_err(|e| Error::io(path, e))?;
-        let file = hdf5_pure::File::open_streaming(path).map_err(|e| Error::invalid(format!("it cannot be read as HDF5: {e}")).in_file(path))?;
+        let file =
+            hdf5_pure::File::open_streaming(path).map_err(|e| Error::invalid(format!("it cannot be read as HDF5: {e}")).in_file(path))?;
         Ok(Self { path: path.to_owned(), file, raw: Arc::new(raw) })
     }
 
@@ -48,7 +49,8 @@ impl Hdf5Store {
         let bad = |e: hdf5_pure::Error| self.fault(format!("{path} cannot be read: {e}"));
         let datatype = dataset.datatype().map_err(bad)?;
         let shape = dataset.shape().map_err(bad)?;
-        let array = Hdf5Array::new(self, path, &dataset, shape, datatype.type_size() as usize).map_err(|what| self.fault(format!("{path} cannot be read: {what}")))?;
+        let array = Hdf5Array::new(self, path, &dataset, shape, datatype.type_size() as usize)
+            .map_err(|what| self.fault(format!("{path} cannot be read: {what}")))?;
         Ok((array, datatype))
     }
 
@@ -72,11 +74,7 @@ impl Store for Hdf5Store {
     }
 
     fn node(&self, path: &str) -> Option<Node> {
-        if self.group(path).is_some() {
-            Some(Node::Group)
-        } else {
-            self.file.dataset(path).ok().map(|_| Node::Array)
-        }
+        if self.group(path).is_some() { Some(Node::Group) } else { self.file.dataset(path).ok().map(|_| Node::Array) }
     }
 
     fn children(&self, path: &str) -> Vec<String> {
@@ -114,7 +112,8 @@ impl Store for Hdf5Store {
                 let (array, datatype) = self.raw_array(path)?;
                 self.check_strings(path, array.len())?;
                 let bytes = array.read_all()?;
-                element_texts(&bytes, array.element, 0, &datatype).ok_or_else(|| self.fault(format!("{path} holds neither strings nor numbers")))
+                element_texts(&bytes, array.element, 0, &datatype)
+                    .ok_or_else(|| self.fault(format!("{path} holds neither strings nor numbers")))
             }
         }
     }
@@ -130,7 +129,8 @@ impl Store for Hdf5Store {
         let member = Self::members(&datatype).and_then(|members| members.into_iter().find(|m| m.0 == field));
         let Some((_, offset, datatype)) = member else { return Err(self.fault(format!("the table {path} has no field {field:?}"))) };
         let bytes = array.read_all()?;
-        element_texts(&bytes, array.element, offset, &datatype).ok_or_else(|| self.fault(format!("the field {field:?} of {path} holds neither plain strings nor numbers")))
+        element_texts(&bytes, array.element, offset, &datatype)
+            .ok_or_else(|| self.fault(format!("the field {field:?} of {path} holds neither plain strings nor numbers")))
     }
 }
 
@@ -159,7 +159,8 @@ pub(super) fn padded_text(bytes: &[u8]) -> String {
 }
 
 fn numeric(datatype: &Datatype) -> Option<(Dtype, bool)> {
-    let plain = |kind, size: u32, order: &DatatypeByteOrder| Some((Dtype::from_kind(kind, size as usize)?, *order == DatatypeByteOrder::BigEndian));
+    let plain =
+        |kind, size: u32, order: &DatatypeByteOrder| Some((Dtype::from_kind(kind, size as usize)?, *order == DatatypeByteOrder::BigEndian));
     match datatype {
         Datatype::FixedPoint { size, byte_order, layout } => plain(if layout.signed { 'i' } else { 'u' }, *size, byte_order),
         Datatype::FloatingPoint { size, byte_order, .. } => plain('f', *size, byte_order),
@@ -195,7 +196,11 @@ fn attribute_value(value: &AttrValue) -> Value {
         A::U64Array(v) => json!(v),
         A::String(v) | A::AsciiString(v) | A::VarLenString(v) | A::VarLenAsciiString(v) => json!(v),
         A::StringSized { value, .. } | A::AsciiStringSized { value, .. } => json!(value),
-        A::StringArray(v) | A::AsciiStringArray(v) | A::VarLenAsciiCharArray(v) | A::VarLenStringArray(v) | A::VarLenAsciiStringArray(v) => json!(v),
+        A::StringArray(v)
+        | A::AsciiStringArray(v)
+        | A::VarLenAsciiCharArray(v)
+        | A::VarLenStringArray(v)
+        | A::VarLenAsciiStringArray(v) => json!(v),
         A::StringArraySized { values, .. } | A::AsciiStringArraySized { values, .. } => json!(values),
         _ => Value::Null,
     }
@@ -206,7 +211,10 @@ enum Place {
     Inline(Vec<u8>),
     Contiguous(u64),
     /// By chunk coordinates: address, stored size, filter mask. A chunk that is not there holds zeros.
-    Chunked { chunks: HashMap<Vec<u64>, (u64, u64, u32)>, pipeline: Vec<Filter> },
+    Chunked {
+        chunks: HashMap<Vec<u64>, (u64, u64, u32)>,
+        pipeline: Vec<Filter>,
+    },
     /// Nothing was ever written.
     Unwritten,
 }
@@ -224,7 +232,13 @@ struct Hdf5Array {
 }
 
 impl Hdf5Array {
-    fn new(store: &Hdf5Store, name: &str, dataset: &hdf5_pure::Dataset, shape: Vec<u64>, element: usize) -> std::result::Result<Self, String> {
+    fn new(
+        store: &Hdf5Store,
+        name: &str,
+        dataset: &hdf5_pure::Dataset,
+        shape: Vec<u64>,
+        element: usize,
+    ) -> std::result::Result<Self, String> {
         let text = |e: hdf5_pure::Error| e.to_string();
         let mut chunk_shape = shape.clone();
         let place = match dataset.layout().map_err(text)? {
@@ -243,7 +257,17 @@ impl Hdf5Array {
             }
             _ => return Err("it is a virtual dataset, made of other files; copy it into a file of its own first (h5repack)".into()),
         };
-        Ok(Self { file: store.raw.clone(), path: store.path.clone(), name: name.into(), shape, chunk_shape, element, dtype: Dtype::U8, big_endian: false, place })
+        Ok(Self {
+            file: store.raw.clone(),
+            path: store.path.clone(),
+            name: name.into(),
+            shape,
+            chunk_shape,
+            element,
+            dtype: Dtype::U8,
+            big_endian: false,
+            place,
+        })
     }
 
     fn chunked(dataset: &hdf5_pure::Dataset, shape: &[u64], chunk_shape: &[u64], element: usize) -> std::result::Result<Place, String> {
@@ -290,8 +314,16 @@ impl Hdf5Array {
         filters::decode(bytes, pipeline, mask, size, self.element).map_err(bad)
     }
 
-    fn read_chunks(&self, start: &[u64], count: &[u64], chunks: &HashMap<Vec<u64>, (u64, u64, u32)>, pipeline: &[Filter], out: &mut [u8]) -> Result<()> {
-        let wanted: Vec<(Vec<u64>, &(u64, u64, u32))> = grid(start, count, &self.chunk_shape).filter_map(|at| chunks.get(&at).map(|entry| (at, entry))).collect();
+    fn read_chunks(
+        &self,
+        start: &[u64],
+        count: &[u64],
+        chunks: &HashMap<Vec<u64>, (u64, u64, u32)>,
+        pipeline: &[Filter],
+        out: &mut [u8],
+    ) -> Result<()> {
+        let wanted: Vec<(Vec<u64>, &(u64, u64, u32))> =
+            grid(start, count, &self.chunk_shape).filter_map(|at| chunks.get(&at).map(|entry| (at, entry))).collect();
         // A few chunks a thread at a time, so that memory stays near the size of the read.
         for group in wanted.chunks(4 * rayon::current_num_threads()) {
             let decoded = group.par_iter().map(|(at, entry)| self.chunk(at, entry, pipeline)).collect::<Result<Vec<_>>>()?;
@@ -313,7 +345,9 @@ impl Hdf5Array {
         let row = (high[rank - 1] - low[rank - 1]) as usize * self.element;
         let mut position = low.clone();
         loop {
-            let index = |extent: &[u64], origin: &dyn Fn(usize) -> u64| (0..rank).fold(0, |i, d| i * extent[d] + position[d] - origin(d)) as usize * self.element;
+            let index = |extent: &[u64], origin: &dyn Fn(usize) -> u64| {
+                (0..rank).fold(0, |i, d| i * extent[d] + position[d] - origin(d)) as usize * self.element
+            };
             let from = index(&self.chunk_shape, &|d| at[d] * self.chunk_shape[d]);
             let to = index(count, &|d| start[d]);
             out[to..to + row].copy_from_slice(&chunk[from..from + row]);

@@ -1,7 +1,7 @@
 //! Arrays, groups and attributes of an HDF5 file or a zarr store, behind one door.
 
-mod hdf5;
 mod filters;
+mod hdf5;
 mod lzf;
 mod zarr;
 

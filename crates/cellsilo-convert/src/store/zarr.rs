@@ -32,7 +32,8 @@ impl ZarrStore {
         let storage: ReadableListableStorage = if path.is_dir() {
             Arc::new(FilesystemStore::new(path).map_err(|e| bad(&e))?)
         } else if is_zip(path)? {
-            let (folder, name) = (path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")), path.file_name().unwrap_or_default());
+            let (folder, name) =
+                (path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")), path.file_name().unwrap_or_default());
             let files = Arc::new(FilesystemStore::new(folder).map_err(|e| bad(&e))?);
             let key = StoreKey::new(name.to_string_lossy()).map_err(|e| bad(&e))?;
             Arc::new(ZipStorageAdapter::new(files, key).map_err(|e| bad(&e))?)
@@ -109,7 +110,8 @@ impl ZarrStore {
         let metadata = self.json(path, ".zarray").ok_or_else(|| bad(&"its .zarray is gone"))?;
         let (shape, chunks) = (number_list(&metadata["shape"]), number_list(&metadata["chunks"]));
         let ([n], [chunk]) = (shape.as_slice(), chunks.as_slice()) else { return Err(bad(&"it does not have one dimension")) };
-        let chunk_bytes = chunk.checked_mul(size as u64).filter(|&b| b > 0 && b <= MAX_CHUNK_BYTES).ok_or_else(|| bad(&"its chunks are too large"))?;
+        let chunk_bytes =
+            chunk.checked_mul(size as u64).filter(|&b| b > 0 && b <= MAX_CHUNK_BYTES).ok_or_else(|| bad(&"its chunks are too large"))?;
         if *n > MAX_STRINGS {
             return Err(bad(&format!("it has {n} elements, at most {MAX_STRINGS} are read")));
         }
@@ -119,7 +121,8 @@ impl ZarrStore {
         for k in 0..n.div_ceil(*chunk) {
             let key = StoreKey::new(format!("{path}/{k}")).map_err(|e| bad(&e))?;
             let stored = self.storage.get(&key).map_err(|e| bad(&e))?.ok_or_else(|| bad(&format!("chunk {k} is missing")))?;
-            let shape = [std::num::NonZeroU64::new(*chunk).expect("checked above"), std::num::NonZeroU64::new(size as u64).expect("checked above")];
+            let shape =
+                [std::num::NonZeroU64::new(*chunk).expect("checked above"), std::num::NonZeroU64::new(size as u64).expect("checked above")];
             let decoded = zarrs::array::codec::api::ArrayToBytesCodecTraits::decode(
                 codecs.as_ref(),
                 stored.to_vec().into(),
@@ -161,8 +164,21 @@ fn element_text(bytes: &[u8], kind: &str) -> Option<String> {
     match (kind.get(..1)?, kind.get(1..2)?) {
         (_, "S") => Some(padded_text(bytes)),
         (order, "U") => {
-            let unit = |b: &[u8]| if order == ">" { u32::from_be_bytes(b.try_into().expect("four bytes")) } else { u32::from_le_bytes(b.try_into().expect("four bytes")) };
-            Some(bytes.chunks_exact(4).map(unit).take_while(|&c| c != 0).map(|c| char::from_u32(c).unwrap_or(char::REPLACEMENT_CHARACTER)).collect())
+            let unit = |b: &[u8]| {
+                if order == ">" {
+                    u32::from_be_bytes(b.try_into().expect("four bytes"))
+                } else {
+                    u32::from_le_bytes(b.try_into().expect("four bytes"))
+                }
+            };
+            Some(
+                bytes
+                    .chunks_exact(4)
+                    .map(unit)
+                    .take_while(|&c| c != 0)
+                    .map(|c| char::from_u32(c).unwrap_or(char::REPLACEMENT_CHARACTER))
+                    .collect(),
+            )
         }
         (order, letter) => {
             let dtype = Dtype::from_kind(letter.chars().next()?, bytes.len())?;
@@ -198,7 +214,8 @@ impl Store for ZarrStore {
         let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
         let Ok(prefix) = StorePrefix::new(prefix) else { return Vec::new() };
         let Ok(listed) = self.storage.list_dir(&prefix) else { return Vec::new() };
-        let mut names: Vec<String> = listed.prefixes().iter().filter_map(|p| p.as_str().trim_end_matches('/').rsplit('/').next()).map(str::to_owned).collect();
+        let mut names: Vec<String> =
+            listed.prefixes().iter().filter_map(|p| p.as_str().trim_end_matches('/').rsplit('/').next()).map(str::to_owned).collect();
         names.sort();
         names
     }
@@ -222,7 +239,9 @@ impl Store for ZarrStore {
             "float" => bits.parse().ok().map(|b: usize| ('f', b / 8)),
             _ => None,
         };
-        let dtype = kind.and_then(|(kind, size)| Dtype::from_kind(kind, size)).ok_or_else(|| self.fault(format!("{path} holds {name} values, not numbers")))?;
+        let dtype = kind
+            .and_then(|(kind, size)| Dtype::from_kind(kind, size))
+            .ok_or_else(|| self.fault(format!("{path} holds {name} values, not numbers")))?;
         let chunk_shape = array.chunk_shape(&vec![0; array.dimensionality()]).map_err(|e| self.fault(format!("{path}: {e}")))?;
         let chunk_shape = chunk_shape.iter().map(|c| c.get()).collect();
         Ok(Arc::new(ZarrArray { store: self.path.clone(), name: path.into(), array, dtype, chunk_shape }))
@@ -256,7 +275,10 @@ impl Store for ZarrStore {
         let (_, kind, start) = &fields[place];
         let end = fields.get(place + 1).map_or(size, |next| next.2);
         let bytes = self.opaque_bytes(path, size)?;
-        bytes.chunks_exact(size.max(1)).map(|r| element_text(&r[*start..end], kind).ok_or_else(|| bad("holds neither strings nor numbers"))).collect()
+        bytes
+            .chunks_exact(size.max(1))
+            .map(|r| element_text(&r[*start..end], kind).ok_or_else(|| bad("holds neither strings nor numbers")))
+            .collect()
     }
 }
 

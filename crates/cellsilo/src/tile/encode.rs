@@ -99,7 +99,12 @@ fn encode_chunk<T: Int32>(block: &CsrBlock<'_, T>, cells: Range<usize>, preset: 
     let mut gexc = Exceptions::default();
     let gaps = gap_planes(block, &cells, &mut gexc)?;
     let vals = count_planes(block, &cells, &mut vexc)?;
-    let (gaps, vals) = rayon::join(|| compress(&gaps, &preset.gaps()), || compress(&vals, &preset.vals()));
+    let smallest = |stream: &[u8]| {
+        let frames = preset.candidates().into_par_iter().map(|parameters| compress(stream, &parameters));
+        // The first of equals, whatever the order they are done in: the bytes must not depend on threads.
+        frames.collect::<Vec<_>>().into_iter().min_by_key(Vec::len).expect("a preset has candidates")
+    };
+    let (gaps, vals) = rayon::join(|| smallest(&gaps), || smallest(&vals));
     let (wide_counts, wide_gaps) = (vexc.positions.len(), gexc.positions.len());
     Ok(EncodedChunk { cells, frames: [gaps, vals, vexc.frame(), gexc.frame()], wide_counts, wide_gaps })
 }

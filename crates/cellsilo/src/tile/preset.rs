@@ -52,26 +52,32 @@ pub enum Preset {
     /// No larger than level 19, in a third of its time or less.
     #[default]
     Balanced,
-    /// The smallest known.
+    /// The smallest known: several ways are tried on each stream.
     Small,
     /// One of zstd's own levels for all streams.
     Level(i32),
 }
 
-impl Preset {
-    /// Parameters for the `gaps` streams.
-    pub fn gaps(self) -> ZstdParameters {
-        match self {
-            Self::Fast => ZstdParameters::Level(1),
-            Self::Balanced => tuned(Strategy::ZSTD_btopt, 17, 6, 64),
-            Self::Small => tuned(Strategy::ZSTD_btultra2, 17, 9, 256),
-            Self::Level(level) => ZstdParameters::Level(level),
-        }
-    }
+/// Measured with examples/search_presets.rs on a tile of 10,000 cells; the table stands in docs/performance.md.
+/// Long matches only (6 bytes and more): shorter ones cost more than the literals they replace.
+const BALANCED: [ZstdParameters; 1] = [btopt(17, 17, 6, 6, 64)];
+/// Which of these is smallest differs from stream to stream, so all are tried.
+const SMALL: [ZstdParameters; 4] =
+    [btopt(21, 22, 8, 3, 999), btopt(21, 22, 8, 4, 999), btopt(21, 22, 8, 6, 999), ZstdParameters::Level(22)];
 
-    /// Parameters for the `vals` streams.
-    pub fn vals(self) -> ZstdParameters {
-        self.gaps()
+const fn btopt(window_log: u32, chain_log: u32, search_log: u32, min_match: u32, target_length: u32) -> ZstdParameters {
+    ZstdParameters::Tuned { strategy: Strategy::ZSTD_btopt, window_log, hash_log: 18, chain_log, search_log, min_match, target_length }
+}
+
+impl Preset {
+    /// Parameters to try on a stream; the smallest result is kept.
+    pub fn candidates(self) -> Vec<ZstdParameters> {
+        match self {
+            Self::Fast => vec![ZstdParameters::Level(1)],
+            Self::Balanced => BALANCED.to_vec(),
+            Self::Small => SMALL.to_vec(),
+            Self::Level(level) => vec![ZstdParameters::Level(level)],
+        }
     }
 
     /// What the manifest says as `zstd_level`, which is informational: for the named presets the level of
@@ -94,8 +100,4 @@ impl Preset {
             Self::Level(level) => format!("zstd-level {level}"),
         }
     }
-}
-
-fn tuned(strategy: Strategy, window_log: u32, search_log: u32, target_length: u32) -> ZstdParameters {
-    ZstdParameters::Tuned { strategy, window_log, hash_log: window_log, chain_log: window_log, search_log, min_match: 3, target_length }
 }
