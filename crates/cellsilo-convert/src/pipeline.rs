@@ -284,14 +284,21 @@ impl Sink<'_> {
     /// Writes rows from cell `first` of the output on; those that are there already are passed over. `map` gives
     /// the output column of each gene.
     fn push(&mut self, first: u64, indptr: &[usize], genes: &[u32], counts: &[u32], map: &[u32], place: &str) -> Result<()> {
-        if self.options.interrupt.load(Ordering::Relaxed) {
-            return Err(Error::Interrupted);
+        let n = indptr.len() - 1;
+        let mut row = self.done.saturating_sub(first).min(n as u64) as usize;
+        // No more than a tile at once, so that an interruption is noticed between tiles.
+        let step = usize::try_from(self.options.write.tile_size).unwrap_or(usize::MAX);
+        while row < n {
+            if self.options.interrupt.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            let end = row.saturating_add(step).min(n);
+            let rows = canonical(&indptr[row..=end], genes, counts, map, &|r| format!("{place}: cell {}", first + (row + r) as u64))?;
+            self.writer.push_rows(&rows.indptr, &rows.genes, &rows.counts)?;
+            self.summed += rows.summed;
+            self.progress.advance((end - row) as u64);
+            row = end;
         }
-        let skip = self.done.saturating_sub(first).min(indptr.len() as u64 - 1) as usize;
-        let rows = canonical(&indptr[skip..], genes, counts, map, &|row| format!("{place}: cell {}", first + (skip + row) as u64))?;
-        self.writer.push_rows(&rows.indptr, &rows.genes, &rows.counts)?;
-        self.summed += rows.summed;
-        self.progress.advance((indptr.len() - 1 - skip) as u64);
         Ok(())
     }
 }
