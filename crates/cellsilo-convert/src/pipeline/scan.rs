@@ -43,7 +43,11 @@ pub(super) fn run(inputs: &[PathBuf], spill_parent: &Path, options: &ConvertOpti
     loop {
         let (sources, owners) = match open_all(inputs, &skips, options) {
             Ok(opened) => opened,
-            Err(Error::Refused(what)) if !reasons.is_empty() => return Err(Error::NotCounts(format!("{what} ({})", reasons.join("; ")))),
+            Err(Error::Refused(what)) if !reasons.is_empty() => {
+                // The only matrix there is needs no list.
+                let text = if reasons.len() == 1 { reasons.remove(0) } else { format!("{what} ({})", reasons.join("; ")) };
+                return Err(Error::NotCounts(text));
+            }
             Err(error) => return Err(error),
         };
         let mut scan = Scan::plan(sources, options)?;

@@ -96,7 +96,10 @@ pub struct Source {
 /// # Errors
 /// [`Error::Refused`] if there is no such matrix; [`Error::Usage`] if a choice is needed; faults of the file.
 pub fn open(path: &Path, options: &SourceOptions, skip: usize) -> Result<Vec<Source>> {
+    // Files with one matrix have no other to try.
+    let only = |path: &Path| if skip == 0 { Ok(()) } else { Err(Error::Refused(format!("{}: it has no other matrix", path.display()))) };
     if let Some(files) = mtx::find(path, options)? {
+        only(path)?;
         return files.into_iter().map(|files| mtx::open(&files, options)).collect();
     }
     if path.is_file() && !path.extension().is_some_and(|e| e == "zip") && store::starts_with(path, 4)?.is_empty() {
@@ -105,12 +108,14 @@ pub fn open(path: &Path, options: &SourceOptions, skip: usize) -> Result<Vec<Sou
     let store: Box<dyn Store> = store::open(path)?;
     let one = |source: Result<Source>| source.map(|s| vec![s]);
     if tenx::is_version_3(&*store) {
+        only(path)?;
         one(tenx::open_version_3(store, options))
     } else if loom::is_loom(&*store) {
         one(loom::open(store, options, skip))
     } else if anndata::is_anndata(&*store) {
         one(anndata::open(store, options, skip))
     } else if !tenx::genomes(&*store).is_empty() {
+        only(path)?;
         one(tenx::open_version_2(store, options))
     } else {
         let found = store.children("").join(", ");
