@@ -37,6 +37,7 @@ impl Spill {
     /// # Errors
     /// [`Error::Io`].
     pub fn create(parent: &Path, n_cells: u64, n_entries: u64) -> Result<Self> {
+        std::fs::create_dir_all(parent).map_err(|e| Error::io(parent, e))?;
         let folder = tempfile::Builder::new().prefix(".cellsilo-spill-").tempdir_in(parent).map_err(|e| Error::io(parent, e))?;
         let buckets = n_entries.div_ceil(BUCKET_ENTRIES).clamp(1, MAX_BUCKETS).min(n_cells.max(1));
         let bucket_cells = n_cells.div_ceil(buckets).max(1);
@@ -186,7 +187,7 @@ mod tests {
                 next += indptr.len() as u64 - 1;
                 for row in 0..indptr.len() - 1 {
                     let cell = first + row as u64;
-                    let expected: Vec<u32> = (0..50).filter(|g| cell % 7 != 3 && (cell + u64::from(*g)) % 5 == 0).collect();
+                    let expected: Vec<u32> = (0..50).filter(|g| cell % 7 != 3 && (cell + u64::from(*g)).is_multiple_of(5)).collect();
                     assert_eq!(genes[indptr[row]..indptr[row + 1]], expected);
                     assert!(counts[indptr[row]..indptr[row + 1]].iter().zip(&expected).all(|(c, g)| *c == cell as u32 + g));
                 }

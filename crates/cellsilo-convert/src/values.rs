@@ -185,7 +185,7 @@ fn convert_block(bytes: &[u8], dtype: Dtype, out: &mut [u32]) -> Result<u64, Not
                 let count = (value + 0.5) as u32;
                 let off = (value - f64::from(count)).abs();
                 if off != 0.0 {
-                    if !(off <= COUNT_TOLERANCE) {
+                    if off.is_nan() || off > COUNT_TOLERANCE {
                         return Err(NotACount { position, value });
                     }
                     noisy += 1;

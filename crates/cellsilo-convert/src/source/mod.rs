@@ -102,7 +102,7 @@ pub fn open(path: &Path, options: &SourceOptions, skip: usize) -> Result<Vec<Sou
         only(path)?;
         return files.into_iter().map(|files| mtx::open(&files, options)).collect();
     }
-    if path.is_file() && !path.extension().is_some_and(|e| e == "zip") && store::starts_with(path, 4)?.is_empty() {
+    if path.is_file() && path.extension().is_none_or(|e| e != "zip") && store::starts_with(path, 4)?.is_empty() {
         return Err(Error::invalid("the file is empty").in_file(path));
     }
     let store: Box<dyn Store> = store::open(path)?;

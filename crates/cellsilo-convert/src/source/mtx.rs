@@ -397,7 +397,7 @@ impl Mtx {
     fn parse(&self, text: &[u8], first_line: u64) -> Result<Entries> {
         let mut entries = Entries::default();
         for (k, line) in text.split(|&b| b == b'\n').enumerate() {
-            let words = || line.split(|b| b.is_ascii_whitespace()).filter(|w| !w.is_empty());
+            let words = || line.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty());
             let mut words = words();
             let Some(row) = words.next() else { continue };
             let bad =

@@ -206,13 +206,23 @@ fn attribute_value(value: &AttrValue) -> Value {
     }
 }
 
+/// A chunk as it stands in the file.
+struct Stored {
+    address: u64,
+    size: u64,
+    /// A bit for each filter that was skipped.
+    mask: u32,
+}
+
+/// By chunk coordinates. A chunk that is not there holds zeros.
+type Chunks = HashMap<Vec<u64>, Stored>;
+
 /// Where the elements are.
 enum Place {
     Inline(Vec<u8>),
     Contiguous(u64),
-    /// By chunk coordinates: address, stored size, filter mask. A chunk that is not there holds zeros.
     Chunked {
-        chunks: HashMap<Vec<u64>, (u64, u64, u32)>,
+        chunks: Chunks,
         pipeline: Vec<Filter>,
     },
     /// Nothing was ever written.
@@ -282,7 +292,7 @@ impl Hdf5Array {
         let mut chunks = HashMap::new();
         for chunk in dataset.chunks().map_err(|e| e.to_string())? {
             let coordinates: Vec<u64> = chunk.offset.iter().zip(chunk_shape).map(|(o, c)| o / c).collect();
-            chunks.insert(coordinates, (chunk.address, chunk.storage_size, chunk.filter_mask));
+            chunks.insert(coordinates, Stored { address: chunk.address, size: chunk.storage_size, mask: chunk.filter_mask });
         }
         Ok(Place::Chunked { chunks, pipeline })
     }
@@ -302,7 +312,7 @@ impl Hdf5Array {
     }
 
     /// Fetches and decodes one chunk.
-    fn chunk(&self, at: &[u64], &(address, stored, mask): &(u64, u64, u32), pipeline: &[Filter]) -> Result<Vec<u8>> {
+    fn chunk(&self, at: &[u64], &Stored { address, size: stored, mask }: &Stored, pipeline: &[Filter]) -> Result<Vec<u8>> {
         let size = self.chunk_shape.iter().product::<u64>() as usize * self.element;
         let file_size = self.file.metadata().map_err(|e| Error::io(&self.path, e))?.len();
         let bad = |what: String| self.fault(format!("chunk {at:?} at byte {address}: {what}"));
@@ -314,15 +324,8 @@ impl Hdf5Array {
         filters::decode(bytes, pipeline, mask, size, self.element).map_err(bad)
     }
 
-    fn read_chunks(
-        &self,
-        start: &[u64],
-        count: &[u64],
-        chunks: &HashMap<Vec<u64>, (u64, u64, u32)>,
-        pipeline: &[Filter],
-        out: &mut [u8],
-    ) -> Result<()> {
-        let wanted: Vec<(Vec<u64>, &(u64, u64, u32))> =
+    fn read_chunks(&self, start: &[u64], count: &[u64], chunks: &Chunks, pipeline: &[Filter], out: &mut [u8]) -> Result<()> {
+        let wanted: Vec<(Vec<u64>, &Stored)> =
             grid(start, count, &self.chunk_shape).filter_map(|at| chunks.get(&at).map(|entry| (at, entry))).collect();
         // A few chunks a thread at a time, so that memory stays near the size of the read.
         for group in wanted.chunks(4 * rayon::current_num_threads()) {

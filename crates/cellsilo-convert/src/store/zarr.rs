@@ -16,6 +16,9 @@ use crate::values::{Dtype, texts};
 
 type Opened = ZarrsArray<dyn zarrs::storage::ReadableListableStorageTraits>;
 
+/// A field of a record type: name, type string, place in the record.
+type Field = (String, String, usize);
+
 /// A zarr store.
 pub struct ZarrStore {
     path: PathBuf,
@@ -53,8 +56,8 @@ impl ZarrStore {
         serde_json::from_slice(&bytes).ok()
     }
 
-    /// The record type of a version 2 array: name, type string and place of each field, and the record's size.
-    fn records(&self, path: &str) -> Option<(Vec<(String, String, usize)>, usize)> {
+    /// The record type of a version 2 array, and the record's size.
+    fn records(&self, path: &str) -> Option<(Vec<Field>, usize)> {
         let metadata = self.json(path, ".zarray")?;
         let (mut fields, mut place) = (Vec::new(), 0usize);
         for field in metadata["dtype"].as_array()? {

@@ -11,7 +11,7 @@ const MAX_HEADER: usize = 1 << 16;
 pub fn to_bytes(order: &[i32]) -> Vec<u8> {
     let mut dict = format!("{{'descr': '<i4', 'fortran_order': False, 'shape': ({},), }}", order.len());
     // The data start at a multiple of 64 bytes, and the header ends with a newline.
-    while (MAGIC.len() + 4 + dict.len() + 1) % 64 != 0 {
+    while !(MAGIC.len() + 4 + dict.len() + 1).is_multiple_of(64) {
         dict.push(' ');
     }
     dict.push('\n');
