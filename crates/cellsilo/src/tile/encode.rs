@@ -11,8 +11,6 @@ use crate::error::{Error, Result};
 use crate::format::{ChunkEntry, TileHeader};
 use crate::limits::{EXCEPTION_MARK, MAX_COUNT, MAX_GENES};
 
-/// A chunk below this many nonzeros costs more in frames than parallel decoding gains.
-const MIN_CHUNK_NNZ: u64 = 16_384;
 /// Exception positions are `uint32`: a chunk has fewer nonzeros than this (specification, "Limits").
 const MAX_CHUNK_NNZ: u64 = u32::MAX as u64;
 /// Exceptions are small and rare; nothing is gained by tuning them.
@@ -23,13 +21,15 @@ const EXCEPTION_PARAMETERS: ZstdParameters = ZstdParameters::Level(19);
 pub struct EncodeOptions {
     /// Chunks to aim at; small tiles get fewer.
     pub n_chunks: u32,
+    /// Fewest nonzeros of a chunk on average: smaller ones cost more in frames than parallel decoding gains.
+    pub min_chunk_nnz: u64,
     /// How hard zstd tries.
     pub preset: Preset,
 }
 
 impl Default for EncodeOptions {
     fn default() -> Self {
-        Self { n_chunks: 8, preset: Preset::default() }
+        Self { n_chunks: 8, min_chunk_nnz: 16_384, preset: Preset::default() }
     }
 }
 
@@ -41,7 +41,7 @@ impl Default for EncodeOptions {
 /// `max(1024, nnz / 200)` counts, or gaps between genes, above 65535 (specification, "Exceptions").
 pub fn encode_tile<T: Int32>(block: &CsrBlock<'_, T>, options: &EncodeOptions) -> Result<Vec<u8>> {
     check_shape(block)?;
-    let bounds = chunk_bounds(block.indptr, options.n_chunks);
+    let bounds = chunk_bounds(block.indptr, options.n_chunks, options.min_chunk_nnz);
     let chunks = bounds.into_par_iter().map(|cells| encode_chunk(block, cells, options.preset)).collect::<Result<Vec<_>>>()?;
     check_exceptions(block, &chunks)?;
     Ok(assemble(block, chunks))
@@ -66,13 +66,13 @@ fn check_shape<T: Int32>(block: &CsrBlock<'_, T>) -> Result<()> {
 }
 
 /// Cells of each chunk, with about equal numbers of nonzeros.
-fn chunk_bounds(indptr: &[i64], wanted: u32) -> Vec<Range<usize>> {
+fn chunk_bounds(indptr: &[i64], wanted: u32, min_chunk_nnz: u64) -> Vec<Range<usize>> {
     let (n_cells, nnz) = (indptr.len() - 1, indptr[indptr.len() - 1] as u64);
     if n_cells == 0 {
         return Vec::new();
     }
     let fewest = nnz / MAX_CHUNK_NNZ + 1;
-    let chunks = u64::from(wanted).min(nnz / MIN_CHUNK_NNZ).max(fewest).min(n_cells as u64);
+    let chunks = u64::from(wanted).min(nnz / min_chunk_nnz.max(1)).max(fewest).min(n_cells as u64);
     let mut bounds = Vec::with_capacity(chunks as usize);
     let mut start = 0;
     for k in 1..=chunks {
@@ -247,17 +247,17 @@ mod tests {
     #[test]
     fn chunks_cover_all_cells_with_about_equal_nonzeros() {
         let indptr: Vec<i64> = (0..=1000).map(|c| c * 200).collect();
-        let bounds = chunk_bounds(&indptr, 8);
+        let bounds = chunk_bounds(&indptr, 8, 16_384);
         assert_eq!(bounds.len(), 8);
         assert_eq!((bounds[0].start, bounds[7].end), (0, 1000));
         assert!(bounds.windows(2).all(|w| w[0].end == w[1].start));
         assert!(bounds.iter().all(|b| b.len() == 125));
-        assert_eq!(chunk_bounds(&[0, 5, 9], 8), vec![(0..2)]);
-        assert_eq!(chunk_bounds(&[0], 8), []);
+        assert_eq!(chunk_bounds(&[0, 5, 9], 8, 16_384), vec![(0..2)]);
+        assert_eq!(chunk_bounds(&[0], 8, 16_384), []);
         // One cell has everything: the others still get a chunk's place in order.
         let mut skewed = vec![0; 5];
         skewed.extend([900_000; 4]);
-        let bounds = chunk_bounds(&skewed, 8);
+        let bounds = chunk_bounds(&skewed, 8, 1);
         assert!(bounds.iter().all(|b| !b.is_empty()));
         assert_eq!(bounds.iter().map(ExactSizeIterator::len).sum::<usize>(), 8);
     }

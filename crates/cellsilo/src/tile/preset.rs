@@ -62,8 +62,7 @@ pub enum Preset {
 /// Long matches only (6 bytes and more): shorter ones cost more than the literals they replace.
 const BALANCED: [ZstdParameters; 1] = [btopt(17, 17, 6, 6, 64)];
 /// Which of these is smallest differs from stream to stream, so all are tried.
-const SMALL: [ZstdParameters; 4] =
-    [btopt(21, 22, 8, 3, 999), btopt(21, 22, 8, 4, 999), btopt(21, 22, 8, 6, 999), ZstdParameters::Level(22)];
+const SMALL: [ZstdParameters; 3] = [btopt(21, 22, 8, 3, 999), btopt(21, 22, 8, 4, 999), btopt(21, 22, 8, 6, 999)];
 
 const fn btopt(window_log: u32, chain_log: u32, search_log: u32, min_match: u32, target_length: u32) -> ZstdParameters {
     ZstdParameters::Tuned { strategy: Strategy::ZSTD_btopt, window_log, hash_log: 18, chain_log, search_log, min_match, target_length }
