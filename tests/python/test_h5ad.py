@@ -186,10 +186,12 @@ def test_gene_columns(tmp_path):
     assert "gene_ids" in message
 
 
-def test_tables_of_records(tmp_path):
-    """obs and var as compound datasets, X with h5sparse attributes: anndata before 0.7."""
+@pytest.mark.parametrize("strings", ["fixed", "variable"])
+def test_tables_of_records(tmp_path, strings):
+    """obs and var as compound datasets, X with h5sparse attributes: anndata 0.5 (fixed) and 0.6 (variable)."""
     x = counts(9, 4)
-    var = np.array([(b"A", 1.5), (b"BB", 2.5), (b"CCC", 0), (b"D", 1)], dtype=[("index", "S5"), ("score", "f4")])
+    kind = "S5" if strings == "fixed" else h5py.string_dtype()
+    var = np.array([(b"A", 1.5), (b"BB", 2.5), (b"CCC", 0), (b"", 1)], dtype=[("index", kind), ("score", "f4")])
     with h5py.File(tmp_path / "a.h5ad", "w") as f:
         f["obs"] = np.array([(f"c{i}".encode(),) for i in range(9)], dtype=[("index", "S3")])
         f["var"] = var
@@ -197,7 +199,8 @@ def test_tables_of_records(tmp_path):
         g.attrs["h5sparse_format"], g.attrs["h5sparse_shape"] = b"csr", np.array([9, 4])
         for name in ("data", "indices", "indptr"):
             g[name] = getattr(x, name)
-    same(tmp_path, tmp_path / "a.h5ad", x, names=["A", "BB", "CCC", "D"])
+    same(tmp_path, tmp_path / "a.h5ad", x, names=["A", "BB", "CCC", ""])
+    same(tmp_path, tmp_path / "a.h5ad", x, "--gene-column", "score", "--overwrite", names=["1.5", "2.5", "0", "1"])
 
 
 BAD_VALUES = [(0.5, "not an integer"), (-1.0, "negative"), (np.nan, "not a number"), (np.inf, "above"), (3e9, "above")]

@@ -202,6 +202,28 @@ fn masked(store: &dyn Store, path: &str) -> Result<Vec<String>> {
     Ok(values)
 }
 
+/// Which names of the features a 10x input is keyed by. scanpy's index is the names (symbols).
+pub(crate) enum GeneKey<'a> {
+    Names,
+    Ids,
+    Other(&'a str),
+}
+
+impl<'a> GeneKey<'a> {
+    /// `--gene-column` in the words of scanpy, Cell Ranger and Seurat.
+    pub(crate) fn parse(column: Option<&'a str>) -> Self {
+        match column {
+            None | Some("gene_names" | "gene_name" | "name" | "names" | "gene_symbols") => Self::Names,
+            Some("gene_ids" | "gene_id" | "id" | "ids") => Self::Ids,
+            Some(other) => Self::Other(other),
+        }
+    }
+
+    pub(crate) fn unknown(path: &Path, name: &str) -> Error {
+        Error::Usage(format!("{}: no gene column {name:?} (--gene-column); 10x inputs have gene_ids and gene_names", path.display()))
+    }
+}
+
 /// All genes, none left out.
 pub(crate) fn all_features(n: usize) -> Vec<u32> {
     (0..n as u32).collect()

@@ -10,7 +10,7 @@ use cellsilo::{Error, Result};
 use flate2::read::MultiGzDecoder;
 use rayon::prelude::*;
 
-use super::{Block, Label, Matrix, Source, SourceOptions, filter_features};
+use super::{Block, GeneKey, Label, Matrix, Source, SourceOptions, filter_features};
 use crate::store::starts_with;
 use crate::values::{Dtype, NotACount, counts};
 
@@ -175,15 +175,10 @@ pub(super) fn open(files: &Files, options: &SourceOptions) -> Result<Source> {
     }
     let rows = table(&files.features)?;
     let barcodes = table(&files.barcodes)?;
-    let column = match options.gene_column.as_deref() {
-        None | Some("gene_names" | "gene_name" | "name" | "names" | "gene_symbols") => 1,
-        Some("gene_ids" | "gene_id" | "id" | "ids") => 0,
-        Some(other) => {
-            return Err(Error::Usage(format!(
-                "{}: no gene column {other:?} (--gene-column); a 10x folder has gene_ids and gene_names",
-                files.features.display()
-            )));
-        }
+    let column = match GeneKey::parse(options.gene_column.as_deref()) {
+        GeneKey::Names => 1,
+        GeneKey::Ids => 0,
+        GeneKey::Other(name) => return Err(GeneKey::unknown(&files.features, name)),
     };
     // With one column only, the names are the ids.
     let names: Vec<String> = rows.iter().map(|row| row.get(column).or(row.first()).cloned().unwrap_or_default()).collect();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cellsilo::{Error, Result};
 
 use super::sparse::Sparse;
-use super::{Label, Source, SourceOptions, check_shape, filter_features};
+use super::{GeneKey, Label, Source, SourceOptions, check_shape, filter_features};
 use crate::store::{Node, Store};
 use crate::values::indices;
 
@@ -33,16 +33,13 @@ fn shape(store: &dyn Store, group: &str) -> Result<(u64, u64)> {
 
 /// Names or ids of all features: scanpy's index is the names.
 fn keys(store: &dyn Store, column: Option<&str>, names: &str, ids: &str, others: &str) -> Result<Vec<String>> {
-    match column {
-        None | Some("gene_names" | "gene_name" | "name" | "names" | "gene_symbols") => store.strings(names),
-        Some("gene_ids" | "gene_id" | "id" | "ids") => store.strings(ids),
-        Some(other) if !others.is_empty() && store.node(&format!("{others}/{other}")) == Some(Node::Array) => {
-            store.strings(&format!("{others}/{other}"))
+    match GeneKey::parse(column) {
+        GeneKey::Names => store.strings(names),
+        GeneKey::Ids => store.strings(ids),
+        GeneKey::Other(name) if !others.is_empty() && store.node(&format!("{others}/{name}")) == Some(Node::Array) => {
+            store.strings(&format!("{others}/{name}"))
         }
-        Some(other) => Err(Error::Usage(format!(
-            "{}: no gene column {other:?} (--gene-column); a 10x file has gene_ids and gene_names",
-            store.path().display()
-        ))),
+        GeneKey::Other(name) => Err(GeneKey::unknown(store.path(), name)),
     }
 }
 

@@ -10,6 +10,7 @@ use hdf5_pure::{AttrValue, Datatype, DatatypeByteOrder, Filter, Layout, VlenStri
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
+use super::heap::GlobalHeap;
 use super::{Array, MAX_CHUNK_BYTES, MAX_STRINGS, Node, Store, check_box, filters};
 use crate::values::{Dtype, texts};
 
@@ -58,6 +59,21 @@ impl Hdf5Store {
     fn members(datatype: &Datatype) -> Option<Vec<(String, usize, Datatype)>> {
         let Datatype::Compound { members, .. } = datatype else { return None };
         Some(members.iter().map(|m| (m.name.clone(), m.byte_offset as usize, m.datatype.clone())).collect())
+    }
+
+    /// Strings of variable length at `offset` of each record.
+    fn heap_texts(&self, array: &Hdf5Array, records: &[u8], offset: usize, size: usize) -> Result<Vec<String>> {
+        if offset + size > array.element {
+            return Err(array.fault("a field runs past the end of its record"));
+        }
+        let read = |address: u64, out: &mut [u8]| array.pread(address, out);
+        let mut heap = GlobalHeap::new(self.file.superblock().base_address.get(), &read);
+        let mut texts = Vec::new();
+        for record in records.chunks_exact(array.element) {
+            let text = heap.text(&record[offset..offset + size])?;
+            texts.push(text.ok_or_else(|| array.fault(format!("the string of record {} is damaged", texts.len())))?);
+        }
+        Ok(texts)
     }
 
     fn check_strings(&self, path: &str, n: u64) -> Result<()> {
@@ -129,8 +145,11 @@ impl Store for Hdf5Store {
         let member = Self::members(&datatype).and_then(|members| members.into_iter().find(|m| m.0 == field));
         let Some((_, offset, datatype)) = member else { return Err(self.fault(format!("the table {path} has no field {field:?}"))) };
         let bytes = array.read_all()?;
+        if let Datatype::VariableLength { is_string: true, .. } = datatype {
+            return self.heap_texts(&array, &bytes, offset, datatype.type_size() as usize);
+        }
         element_texts(&bytes, array.element, offset, &datatype)
-            .ok_or_else(|| self.fault(format!("the field {field:?} of {path} holds neither plain strings nor numbers")))
+            .ok_or_else(|| self.fault(format!("the field {field:?} of {path} holds neither strings nor numbers")))
     }
 }
 

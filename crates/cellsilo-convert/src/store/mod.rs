@@ -2,6 +2,7 @@
 
 mod filters;
 mod hdf5;
+mod heap;
 mod lzf;
 mod zarr;
 
