@@ -227,6 +227,12 @@ def test_counts_above_65535_and_many_genes(tmp_path):
     same(tmp_path, tmp_path / "a.h5ad", x, "--overwrite")
 
 
+def test_options_of_10x_do_nothing_here(tmp_path):
+    adata(counts()).write_h5ad(tmp_path / "a.h5ad")
+    report = convert(tmp_path / "a.h5ad", tmp_path / "o", "--feature-type", "all")
+    assert any("--feature-type" in n and "does nothing" in n for n in report["notices"])
+
+
 def test_no_cells(tmp_path):
     adata(sp.csr_matrix((0, 7), dtype=np.int32)).write_h5ad(tmp_path / "a.h5ad")
     assert convert(tmp_path / "a.h5ad", tmp_path / "o")["n_cells"] == 0

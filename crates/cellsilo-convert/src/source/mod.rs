@@ -90,6 +90,18 @@ pub struct Source {
     pub matrix: Box<dyn Matrix>,
 }
 
+impl Source {
+    /// Says which options for 10x inputs do nothing here; they may be meant for another input.
+    fn with_unused(mut self, options: &SourceOptions) -> Self {
+        for (flag, value) in [("--genome", &options.genome), ("--feature-type", &options.feature_type), ("--prefix", &options.prefix)] {
+            if value.is_some() {
+                self.notices.push(format!("{}: {flag} is for 10x inputs and does nothing here", self.path.display()));
+            }
+        }
+        self
+    }
+}
+
 /// Opens `path` by its content. `skip` is the number of matrices that `auto` passes over, because they turned
 /// out not to hold counts. A 10x mtx folder with several samples gives several sources.
 ///
@@ -107,13 +119,14 @@ pub fn open(path: &Path, options: &SourceOptions, skip: usize) -> Result<Vec<Sou
     }
     let store: Box<dyn Store> = store::open(path)?;
     let one = |source: Result<Source>| source.map(|s| vec![s]);
+    let not_10x = |source: Result<Source>| source.map(|s| vec![s.with_unused(options)]);
     if tenx::is_version_3(&*store) {
         only(path)?;
         one(tenx::open_version_3(store, options))
     } else if loom::is_loom(&*store) {
-        one(loom::open(store, options, skip))
+        not_10x(loom::open(store, options, skip))
     } else if anndata::is_anndata(&*store) {
-        one(anndata::open(store, options, skip))
+        not_10x(anndata::open(store, options, skip))
     } else if !tenx::genomes(&*store).is_empty() {
         only(path)?;
         one(tenx::open_version_2(store, options))
