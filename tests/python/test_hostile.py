@@ -1,6 +1,7 @@
 """Damaged and hostile inputs: one clear line, exit status 1, no panic, no output, no run-away memory."""
 
 import json
+import pathlib
 import resource
 import shutil
 import struct
@@ -131,3 +132,20 @@ def test_a_tile_that_claims_a_gigabyte(dataset):
     path.write_bytes(bad)
     done = run_limited("tile", "verify", path)
     assert done.returncode == 1 and "nnz" in done.stdout
+
+
+def test_damaged_zips(tmp_path):
+    """A zarr in a zip file: prefixes, and bytes changed in its directory at the end."""
+    adata(counts(20, 9)).write_zarr(tmp_path / "a.zarr")
+    whole = pathlib.Path(shutil.make_archive(tmp_path / "b.zarr", "zip", tmp_path / "a.zarr")).read_bytes()
+    rng = np.random.default_rng(5)
+    bad = [whole[:n] for n in np.linspace(0, len(whole) - 1, 15).astype(int)]
+    for at in rng.integers(len(whole) - 4000, len(whole), 60):
+        changed = bytearray(whole)
+        changed[at] = rng.choice([0, 255, changed[at] ^ 1])
+        bad.append(changed)
+    for data in bad:
+        (tmp_path / "bad.zarr.zip").write_bytes(data)
+        done = run_limited("convert", tmp_path / "bad.zarr.zip", "-o", tmp_path / "o", "-q")
+        assert done.returncode == 0 or done.stderr.count("\n") == 1, done.stderr
+        shutil.rmtree(tmp_path / "o", ignore_errors=True)

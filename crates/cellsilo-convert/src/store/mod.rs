@@ -5,6 +5,7 @@ mod hdf5;
 mod heap;
 mod lzf;
 mod zarr;
+mod zip;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -8,9 +8,9 @@ use serde_json::Value;
 use zarrs::array::{Array as ZarrsArray, ArrayBytes, ArrayMetadata, ArraySubset};
 use zarrs::filesystem::FilesystemStore;
 use zarrs::storage::{ReadableListableStorage, StoreKey, StorePrefix};
-use zarrs_zip::ZipStorageAdapter;
 
 use super::hdf5::padded_text;
+use super::zip::ZipStore;
 use super::{Array, MAX_CHUNK_BYTES, MAX_STRINGS, Node, Store, check_box, is_zip};
 use crate::values::{Dtype, texts};
 
@@ -35,11 +35,7 @@ impl ZarrStore {
         let storage: ReadableListableStorage = if path.is_dir() {
             Arc::new(FilesystemStore::new(path).map_err(|e| bad(&e))?)
         } else if is_zip(path)? {
-            let (folder, name) =
-                (path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")), path.file_name().unwrap_or_default());
-            let files = Arc::new(FilesystemStore::new(folder).map_err(|e| bad(&e))?);
-            let key = StoreKey::new(name.to_string_lossy()).map_err(|e| bad(&e))?;
-            Arc::new(ZipStorageAdapter::new(files, key).map_err(|e| bad(&e))?)
+            Arc::new(ZipStore::open(path).map_err(|e| bad(&e))?)
         } else {
             return Err(bad(&"it is neither a folder nor a zip file"));
         };
