@@ -98,6 +98,22 @@ def test_prefixes(tmp_path):
     assert "GSM1" in refused("convert", tmp_path / "m", "-o", tmp_path / "o2", "--prefix", "GSM3", status=2)
 
 
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_unsorted_among_sorted(tmp_path, shuffled):
+    x, y, z = counts(60, 21), counts(50, 21, seed=3), counts(40, 21, seed=5)
+    write_mtx(tmp_path / "a", x)
+    write_mtx(tmp_path / "b", y, order="genes")
+    write_mtx(tmp_path / "c", z, order="genes", field="real")
+    inputs, all_cells = [tmp_path / n for n in "abc"], sp.vstack([x, y, z]).tocsr()
+    if not shuffled:
+        same(tmp_path, inputs, all_cells)
+        return
+    convert(inputs, tmp_path / "o", "--shuffle", "4")
+    back = export(tmp_path / "o", tmp_path / "o.h5ad").X.toarray()
+    assert sorted(map(tuple, back)) == sorted(map(tuple, all_cells.toarray()))
+    assert (back != all_cells.toarray()).any()
+
+
 def test_nested_folders(tmp_path):
     x = counts(10, 6)
     (tmp_path / "outer").mkdir()

@@ -92,52 +92,50 @@ impl Scan {
 
     /// Reads everything once. An error comes with the index of its source.
     fn pass(&mut self, spill_parent: &Path, options: &ConvertOptions, progress: &dyn Progress) -> std::result::Result<(), (usize, Error)> {
+        let told = self.notices.len();
+        // A source may turn out, on the way, not to have its cells in order; then all starts over, and that source
+        // gives single entries. Each turn finds at least one such source, so this ends.
+        while !self.try_pass(spill_parent, options, progress)? {
+            self.notices.truncate(told);
+        }
+        Ok(())
+    }
+
+    /// Whether the pass came to its end.
+    fn try_pass(
+        &mut self,
+        spill_parent: &Path,
+        options: &ConvertOptions,
+        progress: &dyn Progress,
+    ) -> std::result::Result<bool, (usize, Error)> {
+        self.totals.fill(0);
         let n_entries = self.inputs.iter().map(|i| i.source.matrix.n_entries()).fold(0, u64::saturating_add);
         let mut shuffle = match options.shuffle {
             Some(seed) => {
-                Some((Permutation::new(self.n_cells, seed), Spill::create(spill_parent, self.n_cells, n_entries).map_err(|e| (0, e))?))
+                let spill = Spill::create(spill_parent, self.n_cells, n_entries).map_err(|e| (0, e))?;
+                Some((Permutation::new(self.n_cells, seed), spill))
             }
             None => None,
         };
         progress.begin("scanning", self.n_cells);
         let mut offset = 0;
         for (i, input) in self.inputs.iter_mut().enumerate() {
-            loop {
-                let before = self.totals.clone();
-                let in_order = input.source.matrix.is_cell_major();
-                match input.scan(&mut self.totals, offset, shuffle.as_mut(), spill_parent, options, progress) {
-                    Ok(noisy) => {
-                        if noisy > 0 {
-                            self.notices.push(format!(
-                                "{}: {noisy} values were counts but for rounding noise (within {:e}) and were rounded",
-                                input.source.path.display(),
-                                crate::values::COUNT_TOLERANCE
-                            ));
-                        }
-                        break;
-                    }
-                    // Found out of order on the way: again, now entry by entry.
-                    Err(_) if in_order && !input.source.matrix.is_cell_major() => {
-                        self.totals = before;
-                        if let Some((_, spill)) = &mut shuffle {
-                            if offset > 0 {
-                                let what = format!(
-                                    "{}: the entries are not sorted by cell; convert it alone first, then shuffle",
-                                    input.source.path.display()
-                                );
-                                return Err((i, Error::Refused(what)));
-                            }
-                            *spill = Spill::create(spill_parent, self.n_cells, n_entries).map_err(|e| (i, e))?;
-                        }
-                    }
-                    Err(error) => return Err((i, error)),
-                }
+            let in_order = input.source.matrix.is_cell_major();
+            match input.scan(&mut self.totals, offset, shuffle.as_mut(), spill_parent, options, progress) {
+                Ok(0) => {}
+                Ok(noisy) => self.notices.push(format!(
+                    "{}: {noisy} values were counts but for rounding noise (within {:e}) and were rounded",
+                    input.source.path.display(),
+                    crate::values::COUNT_TOLERANCE
+                )),
+                Err(_) if in_order && !input.source.matrix.is_cell_major() => return Ok(false),
+                Err(error) => return Err((i, error)),
             }
             offset += input.source.n_cells;
         }
         progress.end();
         self.shuffled = shuffle.map(|(_, spill)| spill);
-        Ok(())
+        Ok(true)
     }
 
     /// The report so far.
