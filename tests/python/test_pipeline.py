@@ -148,6 +148,11 @@ def test_interrupt_and_resume(tmp_path, kind):
     assert "--resume" in refused("convert", tmp_path / "a.h5ad", "-o", out, *options)
     assert "options" in refused("convert", tmp_path / "a.h5ad", "-o", out, "--resume", "--tile-size", "600")
     before = {p.name: p.stat().st_mtime_ns for p in out.glob("tiles/*.dct")}
+    order = np.load(out / "gene_order.npy")
+    np.save(out / "gene_order.npy", order[::-1].copy())
+    assert "order of genes" in refused("convert", tmp_path / "a.h5ad", "-o", out, *options, "--resume")
+    assert {p.name for p in out.glob("tiles/*.dct")} == set(before), "nothing finished is thrown away"
+    np.save(out / "gene_order.npy", order)
     report = convert(tmp_path / "a.h5ad", out, *options, "--resume")
     assert report["resumed_cells"] >= 1000
     kept = [p for p in out.glob("tiles/*.dct") if before.get(p.name) == p.stat().st_mtime_ns]
@@ -174,6 +179,10 @@ def test_overwrite_keeps_the_old_until_the_new_is_whole(tmp_path):
     assert tiles(out) == before and cellsilo("verify", out)
     convert(tmp_path / "b.h5ad", out, "--overwrite")
     assert digest(export(out, tmp_path / "o.h5ad").X) == digest(y)
+    convert(tmp_path / "a.h5ad", out, "--overwrite")
+    assert digest(export(out, tmp_path / "o.h5ad").X) == digest(x)
+    assert (out / "my notes.txt").read_text() == "keep me"
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
     foreign = tmp_path / "home"
     foreign.mkdir()
     (foreign / "thesis.tex").write_text("years of work")

@@ -151,7 +151,8 @@ pub fn convert(inputs: &[PathBuf], output: &Path, options: &ConvertOptions, prog
             Ok(report)
         }
         Err(error) => {
-            if !matches!(error, Error::Interrupted | Error::Io { .. }) {
+            // Tiles of an earlier run are never thrown away unasked.
+            if !target.resumes() && !matches!(error, Error::Interrupted | Error::Io { .. }) {
                 target.discard();
             }
             Err(error)

@@ -93,19 +93,42 @@ impl Target {
             return Ok(());
         }
         let old = sibling(&self.output, "old");
+        // Left by a crash in the middle of an earlier swap; the output is complete, so it is not needed.
+        retire(&old, &self.output)?;
         fs::rename(&self.output, &old).map_err(|e| Error::io(&self.output, e))?;
         if let Err(e) = fs::rename(&self.folder, &self.output) {
             // Put the old one back: nothing complete is ever lost.
             let _ = fs::rename(&old, &self.output);
             return Err(Error::io(&self.folder, e));
         }
-        remove_dataset(&old, STATE_FILE)
+        retire(&old, &self.output)
     }
 
     /// Removes what was written, after an error that no further try can mend.
     pub(super) fn discard(&self) {
         let _ = remove_dataset(&self.folder, STATE_FILE);
     }
+}
+
+/// Removes an old dataset; somebody's own files that stood in its folder go to the new one's.
+fn retire(old: &Path, new: &Path) -> Result<()> {
+    if !old.exists() {
+        return Ok(());
+    }
+    remove_dataset(old, STATE_FILE)?;
+    if !old.exists() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(old).map_err(|e| Error::io(old, e))? {
+        let entry = entry.map_err(|e| Error::io(old, e))?;
+        let place = new.join(entry.file_name());
+        if !place.exists() {
+            fs::rename(entry.path(), &place).map_err(|e| Error::io(place, e))?;
+        }
+    }
+    // What has a namesake in the new folder stays where it is, rather than be lost.
+    let _ = fs::remove_dir(old);
+    Ok(())
 }
 
 fn check_state(folder: &Path, state: &Value) -> Result<()> {
