@@ -168,12 +168,13 @@ pub(crate) fn text(report: &ConvertReport) -> String {
     let per = |n: u64| if n == 0 { 0.0 } else { report.output_bytes as f64 / n as f64 };
     let _ = writeln!(
         out,
-        "wrote    {}: {} cells, {} genes, {} nonzeros in {} tiles",
+        "wrote    {}: {} cells, {} genes, {} nonzeros in {} {}",
         report.output.display(),
         count(report.n_cells),
         count(report.n_genes),
         count(report.nnz),
-        count(report.n_tiles)
+        count(report.n_tiles),
+        if report.n_tiles == 1 { "tile" } else { "tiles" }
     );
     let _ = writeln!(
         out,
@@ -185,7 +186,7 @@ pub(crate) fn text(report: &ConvertReport) -> String {
     if report.input_bytes > 0 && report.output_bytes > 0 {
         let _ = writeln!(
             out,
-            "ratio    {} times smaller than the source's {}",
+            "ratio    the source, with all else it may hold, is {} times as large ({})",
             three_digits(report.input_bytes as f64 / report.output_bytes as f64),
             bytes(report.input_bytes)
         );
